@@ -1,0 +1,52 @@
+"""Climbing a log density with an optax optimiser, as one compiled loop: experts, coreset chains and the server's MAP use it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Float, Key
+
+from coreshot.types import Params, Points, PRNGKey
+
+OPTIMIZERS: dict[str, Callable[[float], optax.GradientTransformation]] = {
+    "adam": lambda step_size: optax.adam(step_size, b1=0.9, b2=0.999, eps=1e-8),
+    "sgd": lambda step_size: optax.sgd(step_size),
+}
+
+
+def ascend(
+    optimizer: optax.GradientTransformation,
+    log_density: Callable[[PRNGKey, Params], Float[Array, ""]],
+    params: Params,
+    optimizer_state: optax.OptState,
+    keys: Key[Array, " steps"],
+) -> tuple[Params, optax.OptState]:
+    """One optimiser step per key; log_density may use its key to draw a batch."""
+
+    def step(carry: tuple[Params, optax.OptState], key: PRNGKey) -> tuple[tuple[Params, optax.OptState], None]:
+        params, state = carry
+        # The one minus sign of the project: optax descends, we ascend.
+        gradient = jax.grad(lambda params: -log_density(key, params))(params)
+        updates, state = optimizer.update(gradient, state, params)
+        return (optax.apply_updates(params, updates), state), None
+
+    carry, _ = jax.lax.scan(step, (params, optimizer_state), keys)
+    return carry
+
+
+def draw_batch(key: PRNGKey, points: Points, batch_size: int) -> Points:
+    """batch_size points drawn with replacement and reweighted to stand for all; all of them if there are no more than that.
+
+    Padding must sit at the end; it is never drawn, so a padded client draws the same batches as the same client unpadded.
+    """
+    num_real = jnp.sum(points.weight > 0)
+    size = min(batch_size, points.num_points)
+    everything = jnp.arange(size)
+    drawn = jax.random.randint(key, (size,), 0, num_real)
+    take_all = num_real <= batch_size
+    index = jnp.where(take_all, everything, drawn)
+    batch = jax.tree.map(lambda array: array[index], points)
+    return batch.reweighted(jnp.where(take_all, batch.weight, batch.weight * num_real / size))

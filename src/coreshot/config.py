@@ -1,0 +1,86 @@
+"""Strict settings: frozen dataclasses decoded from TOML, with an error that names the bad key and the nearest good one."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+from collections.abc import Mapping
+from typing import Annotated, Any, TypeVar
+
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic.dataclasses import dataclass as _pydantic_dataclass
+from typing_extensions import dataclass_transform
+
+from coreshot.errors import CoreshotError
+
+T = TypeVar("T")
+
+Count = Annotated[int, Field(gt=0)]
+Positive = Annotated[float, Field(gt=0)]
+NonNegative = Annotated[float, Field(ge=0)]
+
+
+@dataclass_transform(frozen_default=True, kw_only_default=True)
+def settings(cls: type[T]) -> type[T]:
+    """A frozen, hashable, keyword-only dataclass whose fields are checked when it is made: unknown keys and wrong types are errors."""
+    strict = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
+    return _pydantic_dataclass(frozen=True, kw_only=True, config=strict)(cls)  # type: ignore[call-overload, no-any-return]
+
+
+def choose(what: str, name: Any, choices: Mapping[str, T], where: str) -> T:
+    """choices[name], or an error that says what there is."""
+    if name in choices:
+        return choices[name]
+    raise CoreshotError(f"{where}: {what} {name!r} does not exist{_nearest(str(name), choices)}; there are {', '.join(sorted(choices))}.")
+
+
+def decode(cls: type[T], values: Mapping[str, Any], where: str) -> T:
+    """The settings dataclass `cls` from plain TOML values."""
+    try:
+        return TypeAdapter(cls).validate_python(_lists_to_tuples(dict(values)))
+    except ValidationError as error:
+        raise CoreshotError(explain(error, cls, where)) from None
+
+
+def decode_named(registry: Mapping[str, type[Any]], values: Mapping[str, Any], where: str, what: str) -> Any:
+    """As `decode`, with the class named by the key "name"."""
+    if "name" not in values:
+        raise CoreshotError(f"{where}: the key 'name' is missing; say which {what}: {', '.join(sorted(registry))}.")
+    cls = choose(what, values["name"], registry, where)
+    return decode(cls, {key: value for key, value in values.items() if key != "name"}, where)
+
+
+def encode(value: Any) -> dict[str, Any]:
+    """Plain values of a settings dataclass, the inverse of `decode`."""
+    return {key: list(item) if isinstance(item, tuple) else item for key, item in dataclasses.asdict(value).items()}
+
+
+def encode_named(registry: Mapping[str, type[Any]], value: Any) -> dict[str, Any]:
+    name = next(name for name, cls in registry.items() if type(value) is cls)
+    return {"name": name, **encode(value)}
+
+
+def explain(error: ValidationError, cls: type[Any], where: str) -> str:
+    """The first complaint of pydantic, in one sentence of ours."""
+    first = error.errors()[0]
+    key = ".".join(str(part) for part in first["loc"])
+    names = [field.name for field in dataclasses.fields(cls)]
+    if first["type"] in ("unexpected_keyword_argument", "extra_forbidden"):
+        return f"{where}: unknown key {key!r}{_nearest(key, names)}; known keys are {', '.join(names)}."
+    if first["type"] in ("missing", "missing_keyword_only_argument"):
+        return f"{where}: the key {key!r} is missing; add it (it has no default)."
+    message = first["msg"].removeprefix("Input ").removeprefix("Value error, ")
+    return f"{where}: {key or 'value'} = {first['input']!r}: {message}; change it." if key else f"{where}: {message}"
+
+
+def _lists_to_tuples(value: Any) -> Any:
+    if isinstance(value, list):
+        return tuple(_lists_to_tuples(item) for item in value)
+    if isinstance(value, dict):
+        return {key: _lists_to_tuples(item) for key, item in value.items()}
+    return value
+
+
+def _nearest(name: str, names: Any) -> str:
+    close = difflib.get_close_matches(name, list(names), n=1)
+    return f" (did you mean {close[0]!r}?)" if close else ""

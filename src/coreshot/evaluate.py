@@ -1,0 +1,106 @@
+"""What the posterior predicts, and how good that is: metrics as sums, so that batches and clients merge exactly."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from coreshot.models import Model
+from coreshot.types import Points, Posterior
+
+NUM_BINS = 15  # of the expected calibration error, equal widths, over the whole test set
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Predictive:
+    """The model average over posterior samples, and how the uncertainty splits."""
+
+    mean: Float[Array, "n outputs"]  # class probabilities, or the mean of the function
+    epistemic: Float[Array, "n outputs"]  # deviation between posterior samples: of probabilities, or of the function
+    aleatoric: Float[Array, "n outputs"]  # what would remain with the weights known: deviation of the label, or of the noise
+
+
+@partial(jax.jit, static_argnums=0)
+def predict(model: Model, posterior: Posterior, x: Float[Array, "n ..."]) -> Predictive:
+    outputs = jax.vmap(lambda params: model.apply(params, x))(posterior.params)
+    if model.kind == "regression":
+        return Predictive(outputs.mean(0), outputs.std(0), jnp.full_like(outputs[0], model.noise_scale))
+    probabilities = jax.nn.softmax(outputs)
+    within = jnp.mean(probabilities * (1 - probabilities), axis=0)
+    return Predictive(probabilities.mean(0), probabilities.std(0), jnp.sqrt(within))
+
+
+@partial(jax.jit, static_argnums=0)
+def log_predictive(model: Model, posterior: Posterior, points: Points) -> Float[Array, " n"]:
+    """log of the posterior mean of p(y | x, theta): the mixture's density, not the mean of the logs."""
+    each = jax.vmap(lambda params: model.log_prob_each(model.apply(params, points.x), points.y))(posterior.params)
+    return jax.scipy.special.logsumexp(each, axis=0) - jnp.log(posterior.num_samples)
+
+
+@dataclass(frozen=True)
+class Sums:
+    """Sums over test points; adding two of them is the same as having evaluated all points at once."""
+
+    count: float = 0.0
+    log_prob: float = 0.0
+    correct: float = 0.0
+    brier: float = 0.0
+    squared_error: float = 0.0
+    bin_count: np.ndarray | float = 0.0
+    bin_confidence: np.ndarray | float = 0.0
+    bin_correct: np.ndarray | float = 0.0
+
+    def __add__(self, other: Sums) -> Sums:
+        return Sums(**{field.name: getattr(self, field.name) + getattr(other, field.name) for field in fields(self)})
+
+
+@dataclass(frozen=True)
+class Metrics:
+    """None where a metric has no meaning for the task."""
+
+    accuracy: float | None
+    nll: float
+    brier: float | None
+    ece: float | None
+    rmse: float | None
+
+
+def sums(model: Model, posterior: Posterior, test: Points, truth: Points | None = None) -> Sums:
+    """Of test points; RMSE is taken against the noise-free truth where it is known, else against the targets."""
+    mean = np.asarray(predict(model, posterior, test.x).mean, np.float64)
+    log_prob = float(np.sum(np.asarray(log_predictive(model, posterior, test), np.float64)))
+    if model.kind == "regression":
+        target = np.asarray((truth or test).y, np.float64)
+        return Sums(count=len(mean), log_prob=log_prob, squared_error=float(np.sum((mean - target) ** 2)))
+    return class_sums(mean, np.asarray(test.y, np.float64), log_prob)
+
+
+def class_sums(probabilities: np.ndarray, one_hot: np.ndarray, log_prob: float) -> Sums:
+    confidence = probabilities.max(axis=1)
+    correct = (probabilities.argmax(axis=1) == one_hot.argmax(axis=1)).astype(float)
+    # Bins are (0, 1/15], (1/15, 2/15], ...: a confidence of exactly 1 belongs to the last.
+    index = np.clip(np.ceil(confidence * NUM_BINS).astype(int) - 1, 0, NUM_BINS - 1)
+    count = partial(np.bincount, index, minlength=NUM_BINS)
+    return Sums(
+        count=len(probabilities),
+        log_prob=log_prob,
+        correct=float(correct.sum()),
+        brier=float(np.sum((probabilities - one_hot) ** 2)),
+        bin_count=count().astype(float),
+        bin_confidence=count(weights=confidence),
+        bin_correct=count(weights=correct),
+    )
+
+
+def metrics(model: Model, total: Sums) -> Metrics:
+    nll = -total.log_prob / total.count
+    if model.kind == "regression":
+        return Metrics(None, nll, None, None, float(np.sqrt(total.squared_error / total.count / model.num_outputs)))
+    gap = np.abs(np.asarray(total.bin_confidence) - np.asarray(total.bin_correct))
+    return Metrics(total.correct / total.count, nll, total.brier / total.count, float(np.sum(gap) / total.count), None)

@@ -1,0 +1,63 @@
+"""Is the sample to be trusted? Measured on function values: weights are not identifiable, so their R-hat says nothing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import jax
+import numpy as np
+from blackjax.diagnostics import ess_bulk, splitR
+from jaxtyping import Array, Float
+
+from coreshot.inference.protocol import Info
+from coreshot.models import Model
+from coreshot.types import Posterior
+
+MAX_R_HAT = 1.1
+MIN_EFFECTIVE_SAMPLES_PER_CHAIN = 5.0
+ACCEPTANCE_RANGE = (0.4, 0.995)
+
+
+@dataclass(frozen=True)
+class Diagnostics:
+    """Worst split R-hat and effective sample size over the model's outputs at probe inputs; None where they mean nothing."""
+
+    acceptance: float | None
+    num_divergences: int | None
+    r_hat: float | None
+    effective_samples: float | None
+    warnings: list[str]
+
+
+def diagnose(model: Model, posterior: Posterior, info: Info, probes: Float[Array, "n ..."]) -> Diagnostics:
+    """For a sampler's posterior; a MAP estimate or an ensemble has no chains to compare and gets an empty report."""
+    if "acceptance" not in info:
+        return Diagnostics(None, None, None, None, [])
+    num_chains = info["acceptance"].shape[0]
+    outputs = jax.vmap(lambda params: model.apply(params, probes))(posterior.params)
+    if model.kind == "classification":
+        outputs = jax.nn.softmax(outputs)[..., :-1]  # probabilities sum to one: the last says nothing new
+    values = outputs.reshape(num_chains, -1, outputs[0].size)
+    r_hat, effective = None, float(np.min(ess_bulk(values)))
+    if num_chains > 1:
+        r_hat = float(np.max(splitR(values)))
+    acceptance, divergences = float(np.mean(info["acceptance"])), int(np.sum(info["divergent"]))
+    return Diagnostics(acceptance, divergences, r_hat, effective, _warnings(acceptance, divergences, r_hat, effective, num_chains))
+
+
+def _warnings(acceptance: float, divergences: int, r_hat: float | None, effective: float, num_chains: int) -> list[str]:
+    found = []
+    low, high = ACCEPTANCE_RANGE
+    if acceptance < low:
+        found.append(f"only {acceptance:.0%} of proposals were accepted, so the chains hardly move; lower step_size or set target_acceptance.")
+    if acceptance > high:
+        found.append(f"{acceptance:.1%} of proposals were accepted, so the steps are needlessly small; raise step_size or set target_acceptance.")
+    if divergences:
+        found.append(f"{divergences} transitions diverged: parts of the posterior were not reached; lower step_size.")
+    if r_hat is None:
+        found.append("one chain only: R-hat cannot be computed; set num_chains to 4.")
+    elif not r_hat <= MAX_R_HAT:
+        found.append(f"split R-hat of the function values is {r_hat:.2f} (above {MAX_R_HAT}): the chains disagree; sample for longer.")
+    if not effective >= MIN_EFFECTIVE_SAMPLES_PER_CHAIN * num_chains:
+        found.append(f"the samples are worth about {effective:.0f} independent ones; sample for longer.")
+    return found

@@ -1,0 +1,59 @@
+"""The No-U-Turn sampler with Stan's window adaptation of step size and diagonal mass matrix, several chains at once.
+
+Hoffman and Gelman, "The No-U-Turn Sampler", 2014; adaptation and transition are blackjax's.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Annotated, Any
+
+import blackjax
+import jax
+from jaxtyping import Array
+from pydantic import Field
+
+from coreshot.config import Count, Positive, settings
+from coreshot.inference.map_estimate import climb
+from coreshot.inference.protocol import Info
+from coreshot.models import LogDensity
+from coreshot.types import Params, Posterior, PRNGKey
+
+
+@settings
+class Nuts:
+    num_warmup: Count
+    num_samples: Count  # kept per chain
+    num_chains: Count = 4
+    target_acceptance: Annotated[float, Field(gt=0, lt=1)] = 0.8
+    max_doublings: Annotated[int, Field(gt=0, le=12)] = 8  # at most 2^this gradients a draw
+    map_steps: Annotated[int, Field(ge=0)] = 0  # of Adam before the warm-up; 0 starts at the initial weights
+    map_step_size: Positive = 1e-2
+
+    def __call__(self, key: PRNGKey, log_density: LogDensity, init: Params) -> tuple[Posterior, Info]:
+        return _sample_chains(self, key, log_density, init)
+
+
+@partial(jax.jit, static_argnums=0)
+def _sample_chains(inference: Nuts, key: PRNGKey, log_density: LogDensity, init: Params) -> tuple[Posterior, Info]:
+    keys = jax.random.split(key, inference.num_chains)
+    draws, info = jax.vmap(partial(_one_chain, inference, log_density))(keys, init)
+    return Posterior(jax.tree.map(lambda draws: draws.reshape(-1, *draws.shape[2:]), draws)), info
+
+
+def _one_chain(inference: Nuts, log_density: LogDensity, key: PRNGKey, params: Params) -> tuple[Params, Info]:
+    if inference.map_steps:
+        params = climb(log_density, params, "adam", inference.map_step_size, inference.map_steps)
+    key_warm, key_draw = jax.random.split(key)
+    adaptation = blackjax.window_adaptation(
+        blackjax.nuts, log_density, target_acceptance_rate=inference.target_acceptance, max_num_doublings=inference.max_doublings
+    )
+    (state, parameters), _ = adaptation.run(key_warm, params, num_steps=inference.num_warmup)
+    sampler = blackjax.nuts(log_density, **parameters)
+
+    def draw(state: Any, key: PRNGKey) -> tuple[Any, tuple[Params, Array, Array]]:
+        state, info = sampler.step(key, state)
+        return state, (state.position, info.acceptance_rate, info.is_divergent)
+
+    _, (draws, acceptance, divergent) = jax.lax.scan(draw, state, jax.random.split(key_draw, inference.num_samples))
+    return draws, {"acceptance": acceptance, "divergent": divergent, "step_size": parameters["step_size"]}

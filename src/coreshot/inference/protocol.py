@@ -1,0 +1,21 @@
+"""What every server inference is: from a log density and initial weights alone to a posterior."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from jaxtyping import Array
+
+from coreshot.models import LogDensity
+from coreshot.types import Params, Posterior, PRNGKey
+
+Info = dict[str, Array]  # diagnostics that do not persist: per chain, or per chain and draw
+
+
+class Inference(Protocol):
+    @property
+    def num_chains(self) -> int:
+        """How many initial weights it wants."""
+
+    def __call__(self, key: PRNGKey, log_density: LogDensity, init: Params) -> tuple[Posterior, Info]:
+        """init has a leading chain axis; the posterior's samples are ordered by chain, then by draw."""

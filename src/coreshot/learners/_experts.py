@@ -1,0 +1,136 @@
+"""Experts: MAP trajectories on a client's data, from initial weights that all clients share, kept only where they can be drawn."""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import dataclass
+from functools import partial
+from typing import Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jax.flatten_util import ravel_pytree
+from jaxtyping import Array, Float, Key
+
+from coreshot.ascent import OPTIMIZERS, ascend, draw_batch
+from coreshot.config import Count, Positive, settings
+from coreshot.errors import CoreshotError
+from coreshot.models import Model
+from coreshot.types import Params, Points, PRNGKey
+
+
+@settings
+class Experts:
+    """How the trajectories are made and where they are kept."""
+
+    num_trajectories: Count  # the paper's pretrain trajectories, each from an initialisation seed of its own
+    num_steps: Count  # T
+    save_interval: Count  # checkpoints every so many steps
+    step_size: Positive
+    store: Literal["memory", "disk"] = "memory"  # disk: memory-mapped, in a file that goes away with the run
+    byte_budget: Count = 4_000_000_000  # of all clients that are learned together; a larger need is an error before any work
+
+
+def drawable_steps(num_steps: int, save_interval: int, chain_length: int) -> list[int]:
+    """The saved steps r with r + chain_length <= num_steps, and their ends: no other checkpoint is ever drawn."""
+    starts = range(0, num_steps - chain_length + 1, save_interval)
+    return sorted({*starts, *(start + chain_length for start in starts)})
+
+
+def bytes_needed(experts: Experts, chain_length: int, num_clients: int, num_params: int) -> int:
+    steps = drawable_steps(experts.num_steps, experts.save_interval, chain_length)
+    return 4 * num_clients * experts.num_trajectories * len(steps) * num_params
+
+
+@dataclass(frozen=True)
+class ExpertStore:
+    """Checkpoints [clients, trajectories, drawable steps, weights] as flat float32, in memory or memory-mapped."""
+
+    checkpoints: np.ndarray
+    ends: np.ndarray  # ends[i] is the index of the checkpoint chain_length steps after the i-th start
+
+    def sample(self, keys: Key[Array, " clients"], num: int) -> tuple[Array, Array]:
+        """For each client: num pairs of weights (at a random step r, and at r + chain_length), [clients, num, weights] each."""
+        shape = (num,)
+        trajectory = jax.vmap(lambda key: jax.random.randint(key, shape, 0, self.checkpoints.shape[1]))(keys)
+        start = jax.vmap(lambda key: jax.random.randint(jax.random.fold_in(key, 1), shape, 0, len(self.ends)))(keys)
+        client = np.arange(len(self.checkpoints))[:, None]
+        picked, starts = np.asarray(trajectory), np.asarray(start)
+        # Fancy indexing copies, so what is drawn never aliases the store.
+        return jnp.asarray(self.checkpoints[client, picked, starts]), jnp.asarray(self.checkpoints[client, picked, self.ends[starts]])
+
+
+def train_experts(
+    model: Model,
+    experts: Experts,
+    points: Points,
+    keys: Key[Array, " clients"],
+    shared_key: PRNGKey,
+    *,
+    optimizer: str,
+    batch_size: int,
+    chain_length: int,
+) -> ExpertStore:
+    """All trajectories of a group of clients (points have a leading client axis), a few trajectories at a time."""
+    steps = drawable_steps(experts.num_steps, experts.save_interval, chain_length)
+    starts = [step for step in steps if step % experts.save_interval == 0 and step + chain_length <= experts.num_steps]
+    checkpoints = _allocate(experts, (len(keys), experts.num_trajectories, len(steps), model.num_params()), chain_length)
+    run = partial(_trajectories, model, experts, tuple(steps), optimizer, batch_size)
+    for first in range(0, experts.num_trajectories, TRAJECTORIES_AT_ONCE):
+        index = jnp.arange(first, min(first + TRAJECTORIES_AT_ONCE, experts.num_trajectories))
+        checkpoints[:, first : first + len(index)] = np.asarray(run(keys, points, shared_key, index))
+    return ExpertStore(checkpoints, np.asarray([steps.index(start + chain_length) for start in starts]))
+
+
+TRAJECTORIES_AT_ONCE = 20  # per client; bounds the memory of one compiled call
+
+
+@partial(jax.jit, static_argnums=(0, 1, 2, 3, 4))
+def _trajectories(
+    model: Model,
+    experts: Experts,
+    steps: tuple[int, ...],
+    optimizer: str,
+    batch_size: int,
+    keys: Key[Array, " clients"],
+    points: Points,
+    shared_key: PRNGKey,
+    index: Array,
+) -> Float[Array, "clients trajectories steps weights"]:
+    solver = OPTIMIZERS[optimizer](experts.step_size)
+
+    def one(key: PRNGKey, points: Points, index: Array) -> Array:
+        num_examples = jnp.sum(points.weight)
+
+        def log_density(key: PRNGKey, params: Params) -> Array:
+            batch = draw_batch(key, points, batch_size)
+            # Divided by the number of examples, so that the paper's step sizes mean the same for every client.
+            return (model.log_prior(params) + model.log_prob(params, batch)) / num_examples
+
+        params = model.init(jax.random.fold_in(shared_key, index))
+        num_saves = steps[-1] // experts.save_interval
+        step_keys = jax.random.split(jax.random.fold_in(key, index), (num_saves, experts.save_interval))
+
+        def until_next_save(carry: tuple[Params, optax.OptState], keys: Key[Array, " steps"]) -> tuple[tuple[Params, optax.OptState], Array]:
+            carry = ascend(solver, log_density, *carry, keys)
+            return carry, ravel_pytree(carry[0])[0]
+
+        _, saved = jax.lax.scan(until_next_save, (params, solver.init(params)), step_keys)
+        every = jnp.concatenate([ravel_pytree(params)[0][None], saved])
+        return every[jnp.asarray(steps) // experts.save_interval]
+
+    return jax.vmap(jax.vmap(one, in_axes=(None, None, 0)), in_axes=(0, 0, None))(keys, points, index)
+
+
+def _allocate(experts: Experts, shape: tuple[int, ...], chain_length: int) -> np.ndarray:
+    need = 4 * int(np.prod(shape))
+    if need > experts.byte_budget:
+        raise CoreshotError(
+            f"experts: {shape[0]} clients x {shape[1]} trajectories need {need:,} bytes of checkpoints, the budget is {experts.byte_budget:,}. "
+            f"Raise experts.byte_budget, save less often (save_interval {experts.save_interval}) or keep fewer trajectories."
+        )
+    if experts.store == "memory":
+        return np.empty(shape, np.float32)
+    return np.memmap(tempfile.TemporaryFile(prefix="coreshot-experts-"), np.float32, "w+", shape=shape)

@@ -1,0 +1,231 @@
+"""BPC-fKL: a pseudocoreset whose weight posterior is close, in forward KL, to that of the client's data.
+
+Kim et al., "On Divergence Measures for Bayesian Pseudocoresets", NeurIPS 2022 (Algorithm 1), as used by d'Hondt et al.,
+"One-Shot Federated Learning with Bayesian Pseudocoresets" (Algorithm 2 and its table of hyperparameters).
+
+| paper                        | here                                    |
+|------------------------------|-----------------------------------------|
+| C = (Z, y-hat), K            | points, num_points                      |
+| client update steps          | num_updates                             |
+| L_D, L_C                     | data_chain_length, coreset_chain_length |
+| weight mc samples per update | num_trajectories                        |
+| S, sigma_epsilon             | num_noise_samples, noise_scale          |
+| sigma_z                      | init_scale                              |
+| psi (x and y)                | step_size_x, step_size_y                |
+| mcmc sampler, eta            | chain_optimizer, chain_step_size        |
+| pretrain ...                 | experts                                 |
+
+Where we differ from the paper:
+- the sign of its Eq. (klgradient), which is right only if its log p is a *negative* log-likelihood (see `kl_gradient`);
+- the chain ascends log prior + log likelihood, as the table's prior precision asks (Algorithm 2 shows the likelihood alone);
+- options that are ours: point_mass, optimizer = "adam", decay = "cosine", and going back when the points diverge.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jax.flatten_util import ravel_pytree
+from jaxtyping import Array, Float, Key
+
+from coreshot.ascent import OPTIMIZERS, ascend, draw_batch
+from coreshot.config import Count, NonNegative, Positive, settings
+from coreshot.errors import CoreshotError
+from coreshot.keys import fold_each
+from coreshot.learners._experts import Experts, ExpertStore, train_experts
+from coreshot.learners._start import first_labels, noise_around_mean, weighted_mean
+from coreshot.learners.protocol import Health
+from coreshot.models import LogDensity, Model
+from coreshot.types import Coreset, Params, Points, PRNGKey
+
+UPDATES_PER_CHUNK = 20  # compiled together; the host looks at the points in between
+FAR = 100.0  # points further from the client's mean than this many times its farthest input have diverged
+
+
+def kl_gradient(model: Model, points: Points, data_params: Params, coreset_params: Params) -> Points:
+    """The gradient of KL(p_D || q_C) in the points, from weights drawn from p_D and from q_C (leading axis: samples).
+
+    KL = -E_{p_D}[log p(C|theta)] + log Z(C) + const, so its gradient is -E_{p_D}[grad log p(C|theta)] + E_{q_C}[grad log p(C|theta)].
+    """
+
+    def contrast(points: Points) -> Float[Array, ""]:
+        def expected(samples: Params) -> Float[Array, ""]:
+            return jnp.mean(jax.vmap(lambda params: model.log_prob(params, points))(samples))
+
+        return expected(coreset_params) - expected(data_params)
+
+    return jax.grad(contrast)(points)
+
+
+@dataclass(frozen=True)
+class BpcState:
+    """Arrays have a leading client axis; the experts stay on the host."""
+
+    points: Points
+    optimizer_state: optax.OptState
+    step_scale: Array  # 1, halved each time a client's points diverge
+    radius: Array  # how far from `center` a client's pseudo-inputs may go
+    center: Array
+    num_examples: Array
+    num_updates_done: int
+    experts: ExpertStore
+
+
+@settings
+class BpcFkl:
+    num_points: Count
+    num_updates: Count
+    batch_size: Count  # of the experts' and of the coreset chains' steps
+    init_scale: Positive
+    step_size_x: Positive
+    step_size_y: NonNegative  # 0 keeps the labels fixed
+    num_trajectories: Count
+    experts: Experts
+    chain_optimizer: Literal["adam", "sgd"]  # of the coreset chains, and of the experts that they are compared with
+    chain_step_size: Positive
+    data_chain_length: Count
+    coreset_chain_length: Count
+    num_noise_samples: Count
+    noise_scale: NonNegative
+    optimizer: Literal["adam", "sgd"] = "sgd"  # of the pseudodata; adam is ours
+    decay: Literal["none", "cosine"] = "none"  # of the pseudodata step sizes; cosine is ours
+    point_mass: Literal["unit", "data"] = "unit"  # a point counts as one observation (paper) or as n_m / K of them (ours)
+
+    @property
+    def num_chunks(self) -> int:
+        return -(-self.num_updates // UPDATES_PER_CHUNK)
+
+    def init(self, keys: Key[Array, " clients"], model: Model, points: Points, shared_key: PRNGKey) -> BpcState:
+        self._check(model)
+        experts = train_experts(
+            model,
+            self.experts,
+            points,
+            fold_each(keys, 0),
+            shared_key,
+            optimizer=self.chain_optimizer,
+            batch_size=self.batch_size,
+            chain_length=self.data_chain_length,
+        )
+
+        def start(key: PRNGKey, points: Points) -> tuple[Points, Array, Array, Array]:
+            num_examples = jnp.sum(points.weight)
+            x = noise_around_mean(key, points, self.num_points, self.init_scale)
+            mass = num_examples / self.num_points if self.point_mass == "data" else 1.0
+            center = weighted_mean(points.x, points.weight)
+            spread = jnp.max(jnp.where(points.weight > 0, jnp.max(jnp.abs(points.x - center).reshape(points.num_points, -1), axis=1), 0))
+            coreset = Points(x, first_labels(model, points, self.num_points), jnp.full(self.num_points, mass))
+            return coreset, num_examples, center, FAR * (spread + self.init_scale)
+
+        coreset, num_examples, center, radius = jax.vmap(start)(fold_each(keys, 1), points)
+        optimizer_state = jax.vmap(self._optimizer().init)(coreset)
+        return BpcState(coreset, optimizer_state, jnp.ones(len(keys)), radius, center, num_examples, 0, experts)
+
+    def step(self, keys: Key[Array, " clients"], model: Model, state: BpcState) -> tuple[BpcState, Health]:
+        """One chunk of pseudodata updates for every client of the group."""
+        size = min(UPDATES_PER_CHUNK, self.num_updates - state.num_updates_done)
+        starts, ends = state.experts.sample(fold_each(keys, 0), size * self.num_trajectories)
+        per_update = (len(keys), size, self.num_trajectories, -1)
+        points, optimizer_state, is_good, gradient_norm = _run_chunk(
+            self,
+            model,
+            jax.vmap(lambda key: jax.random.split(key, size))(fold_each(keys, 1)),
+            (state.points, state.optimizer_state, state.step_scale, state.radius, state.center),
+            starts.reshape(per_update),
+            ends.reshape(per_update),
+        )
+        good, norms = np.asarray(is_good), np.asarray(gradient_norm)
+        bad = np.where(good.all(axis=1), -1, good.argmin(axis=1))
+        before = np.where(bad >= 0, np.maximum(bad - 1, 0), size - 1)
+        done = state.num_updates_done + size
+        health = Health(
+            np.where(bad >= 0, state.num_updates_done + bad, -1), norms[np.arange(len(norms)), before], done, self.num_updates
+        )
+        return replace(state, points=points, optimizer_state=optimizer_state, num_updates_done=done), health
+
+    def slower(self, state: BpcState, clients: np.ndarray) -> BpcState:
+        return replace(state, step_scale=jnp.where(clients, state.step_scale / 2, state.step_scale))
+
+    def coreset(self, state: BpcState) -> Coreset:
+        points = state.points
+        return Coreset(points.reweighted(jnp.ones_like(points.weight)), state.num_examples)
+
+    def advice(self) -> str:
+        return f"Lower step_size_x (now {self.step_size_x:g}) or step_size_y (now {self.step_size_y:g})"
+
+    def _optimizer(self) -> optax.GradientTransformation:
+        def solver(step_size: float) -> optax.GradientTransformation:
+            if step_size == 0:
+                return optax.set_to_zero()
+            schedule = optax.cosine_decay_schedule(step_size, self.num_updates) if self.decay == "cosine" else step_size
+            return OPTIMIZERS[self.optimizer](schedule)
+
+        parts = {"x": solver(self.step_size_x), "y": solver(self.step_size_y), "fixed": optax.set_to_zero()}
+        return optax.partition(parts, Points("x", "y", "fixed"))  # type: ignore[arg-type]
+
+    def _check(self, model: Model) -> None:
+        if self.data_chain_length > self.experts.num_steps:
+            raise CoreshotError(
+                f"learner: data_chain_length {self.data_chain_length} is longer than the experts' {self.experts.num_steps} steps; "
+                "lower it or raise experts.num_steps."
+            )
+        if self.data_chain_length % self.experts.save_interval:
+            raise CoreshotError(
+                f"learner: data_chain_length {self.data_chain_length} is no multiple of experts.save_interval {self.experts.save_interval}, "
+                "so a chain would end between two checkpoints; change one of them."
+            )
+
+
+@partial(jax.jit, static_argnums=(0, 1))
+def _run_chunk(
+    learner: BpcFkl, model: Model, keys: Key[Array, "clients updates"], carry: tuple[Points, optax.OptState, Array, Array, Array], starts: Array, ends: Array
+) -> tuple[Points, optax.OptState, Array, Array]:
+    """Scan over updates, vmapped over clients: starts and ends are [clients, updates, trajectories, weights]."""
+
+    def one_client(keys: Array, carry: tuple[Points, optax.OptState, Array, Array, Array], starts: Array, ends: Array):  # type: ignore[no-untyped-def]
+        points, optimizer_state, step_scale, radius, center = carry
+
+        def update(state, draws):  # type: ignore[no-untyped-def]
+            points, optimizer_state = state
+            gradient = _estimate_gradient(learner, model, points, *draws)
+            updates, optimizer_state = learner._optimizer().update(gradient, optimizer_state, points)
+            points = optax.apply_updates(points, jax.tree.map(lambda update: step_scale * update, updates))
+            if model.kind == "classification" and learner.step_size_y > 0:
+                points = Points(points.x, jax.vmap(optax.projections.projection_simplex)(points.y), points.weight)
+            is_good = jnp.all(jnp.abs(points.x - center) < radius) & jnp.all(jnp.isfinite(points.y))
+            return (points, optimizer_state), (is_good, optax.global_norm((gradient.x, gradient.y)))
+
+        (points, optimizer_state), (is_good, norm) = jax.lax.scan(update, (points, optimizer_state), (keys, starts, ends))
+        return points, optimizer_state, is_good, norm
+
+    return jax.vmap(one_client)(keys, carry, starts, ends)
+
+
+def _estimate_gradient(learner: BpcFkl, model: Model, points: Points, key: PRNGKey, starts: Array, ends: Array) -> Points:
+    """The KL gradient from trajectories (theta at r, theta at r + L_D): coreset chains run from the former, all at once."""
+    unravel = ravel_pytree(jax.tree.map(lambda leaf: jnp.zeros(leaf.shape), jax.eval_shape(model.init, key)))[1]
+    solver = OPTIMIZERS[learner.chain_optimizer](learner.chain_step_size)
+    key_chain, key_noise = jax.random.split(key)
+
+    def chain(key: PRNGKey, params: Params) -> Params:
+        def log_density(key: PRNGKey, params: Params) -> Float[Array, ""]:
+            batch = LogDensity(model, draw_batch(key, points, learner.batch_size))
+            return batch(params) / jnp.sum(points.weight)
+
+        return ascend(solver, log_density, params, solver.init(params), jax.random.split(key, learner.coreset_chain_length))[0]
+
+    chained = jax.vmap(chain)(jax.random.split(key_chain, len(starts)), jax.vmap(unravel)(starts))
+    coreset_ends = jax.vmap(lambda params: ravel_pytree(params)[0])(chained)
+
+    def perturbed(ends: Array, key: PRNGKey) -> Params:
+        noise = jax.random.normal(key, (len(ends), learner.num_noise_samples, ends.shape[1]))
+        return jax.vmap(unravel)((ends[:, None] + learner.noise_scale * noise).reshape(-1, ends.shape[1]))
+
+    key_data, key_coreset = jax.random.split(key_noise)
+    return kl_gradient(model, points, perturbed(ends, key_data), perturbed(coreset_ends, key_coreset))

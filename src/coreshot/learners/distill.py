@@ -1,0 +1,109 @@
+"""The loop around a learner: clients in groups, chunks with a look in between, and a way back when points diverge."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Key
+
+from coreshot.errors import CoreshotError
+from coreshot.keys import fold_each
+from coreshot.learners.protocol import Health, Learner, State
+from coreshot.models import Model
+from coreshot.types import Coreset, Points, PRNGKey, pad_points
+
+MAX_RETRIES = 10  # halvings of a client's step sizes before we give up: a factor of 1,000
+
+
+@dataclass(frozen=True)
+class Distilled:
+    coreset: Coreset
+    notes: list[str] = field(default_factory=list)  # what a person should know about how it went
+
+
+def distill(
+    model: Model,
+    learner: Learner,
+    clients: Mapping[str, Points],
+    keys: Mapping[str, PRNGKey],
+    shared_key: PRNGKey,
+    *,
+    on_chunk: Callable[[int], None] = lambda clients: None,
+    where: str = "round 0",
+) -> dict[str, Distilled]:
+    """A coreset for each client. A client's coreset depends on its own key and points only, not on who else is in its group."""
+    names = list(clients)
+    # The vmapped loop keeps one core busy, so the clients are split into one group a core.
+    num_groups = min(len(names), os.cpu_count() or 1)
+    groups = [names[start::num_groups] for start in range(num_groups)]
+
+    def run(group: list[str]) -> dict[str, Distilled]:
+        size = max(clients[name].num_points for name in group)
+        points = jax.tree.map(lambda *arrays: jnp.stack(arrays), *[pad_points(clients[name], size) for name in group])
+        return _distill_group(model, learner, group, jnp.stack([keys[name] for name in group]), points, shared_key, on_chunk, where)
+
+    with ThreadPoolExecutor(num_groups) as pool:
+        results = {name: distilled for group in pool.map(run, groups) for name, distilled in group.items()}
+    return {name: results[name] for name in names}
+
+
+def _distill_group(
+    model: Model,
+    learner: Learner,
+    names: list[str],
+    keys: Key[Array, " clients"],
+    points: Points,
+    shared_key: PRNGKey,
+    on_chunk: Callable[[int], None],
+    where: str,
+) -> dict[str, Distilled]:
+    state = learner.init(fold_each(keys, 0), model, points, shared_key)
+    notes: dict[str, list[str]] = {name: [] for name in names}
+    for chunk in range(learner.num_chunks):
+        state = _step_safely(model, learner, names, fold_each(keys, chunk + 1), state, notes, where)
+        on_chunk(len(names))
+    coresets = learner.coreset(state)
+    return {name: Distilled(_of_client(coresets, index), notes[name]) for index, name in enumerate(names)}
+
+
+def _step_safely(
+    model: Model, learner: Learner, names: list[str], keys: Key[Array, " clients"], state: State, notes: dict[str, list[str]], where: str
+) -> State:
+    """One chunk; where points diverge, the chunk is done again from the last good state with half the step size for those clients.
+
+    The others do it again too, with the same keys, so they come to the same points as without their neighbours' trouble.
+    """
+    for attempt in range(MAX_RETRIES + 1):
+        candidate, health = learner.step(keys, model, state)
+        diverged = health.first_bad_update >= 0
+        if not diverged.any():
+            return candidate
+        for index in np.flatnonzero(diverged):
+            message = _describe(health, index)
+            notes[names[index]].append(f"{message}; went back and halved its step sizes")
+        if attempt < MAX_RETRIES:
+            state = learner.slower(state, diverged)
+    index = int(np.flatnonzero(diverged)[0])
+    raise CoreshotError(
+        f"client {names[index]}, {where}, coreset: {_describe(health, index)}, still after {MAX_RETRIES} halvings of its step sizes. {learner.advice()}."
+    )
+
+
+def _describe(health: Health, index: int) -> str:
+    return (
+        f"pseudo-points diverged at update {health.first_bad_update[index] + 1} of {health.num_updates} "
+        f"(gradient norm {health.last_gradient_norm[index]:.1g} before)"
+    )
+
+
+def _of_client(coresets: Coreset, index: int) -> Coreset:
+    """One client's part of the group's coresets, without its padding."""
+    coreset = jax.tree.map(lambda array: array[index], coresets)
+    real = np.flatnonzero(np.asarray(coreset.points.weight) > 0)
+    return Coreset(jax.tree.map(lambda array: array[real], coreset.points), coreset.num_examples)

@@ -1,0 +1,64 @@
+"""What every learner is: pure methods over a group of clients, whose arrays have a leading client axis."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Protocol
+
+import numpy as np
+from jaxtyping import Array, Key
+
+from coreshot.models import Model
+from coreshot.types import Coreset, Points, PRNGKey
+
+State = Any  # what the next step needs
+
+
+@dataclass(frozen=True)
+class Health:
+    """How a chunk of updates went, per client; diagnostics that do not persist."""
+
+    first_bad_update: np.ndarray  # index of the first update whose result is unusable, -1 where there is none
+    last_gradient_norm: np.ndarray  # at the update before that, or at the last one
+    num_updates_done: int  # with this chunk
+    num_updates: int  # of the whole run
+
+
+class Learner(Protocol):
+    @property
+    def num_points(self) -> int | None:
+        """K, the size of a client's coreset; None where every point is sent."""
+
+    @property
+    def num_chunks(self) -> int:
+        """How often step is called; 0 where init does all the work."""
+
+    def init(self, keys: Key[Array, " clients"], model: Model, points: Points, shared_key: PRNGKey) -> State: ...
+
+    def step(self, keys: Key[Array, " clients"], model: Model, state: State) -> tuple[State, Health]: ...
+
+    def slower(self, state: State, clients: np.ndarray) -> State:
+        """The same state with smaller steps for these clients (a mask), after their points diverged."""
+
+    def coreset(self, state: State) -> Coreset: ...
+
+    def advice(self) -> str:
+        """What to change when points diverge again and again, with the present values."""
+
+
+class Immediate:
+    """Learners that are done after init."""
+
+    num_chunks: ClassVar[int] = 0
+
+    def step(self, keys: Key[Array, " clients"], model: Model, state: State) -> tuple[State, Health]:
+        raise NotImplementedError("this learner is done after init")
+
+    def slower(self, state: State, clients: np.ndarray) -> State:
+        raise NotImplementedError("this learner takes no steps")
+
+    def coreset(self, state: Coreset) -> Coreset:
+        return state
+
+    def advice(self) -> str:
+        raise NotImplementedError("this learner takes no steps")

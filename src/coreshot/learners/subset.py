@@ -1,0 +1,86 @@
+"""What a learned coreset has to beat: a random subset of the same size, per-class means, noise; and sending everything."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Key
+
+from coreshot.config import Count, Positive, settings
+from coreshot.learners._start import first_labels, label_cycle, noise_around_mean, weighted_mean
+from coreshot.learners.protocol import Immediate
+from coreshot.models import Model
+from coreshot.types import Coreset, Points, PRNGKey
+
+
+@settings
+class Everything(Immediate):
+    """All of the client's raw data: the pooled reference. No privacy at all."""
+
+    num_points: None = None
+
+    def init(self, keys: Key[Array, " clients"], model: Model, points: Points, shared_key: PRNGKey) -> Coreset:
+        return Coreset(points, jnp.sum(points.weight, axis=1))
+
+
+@settings
+class RandomSubset(Immediate):
+    """Some of the client's raw records, drawn without replacement: an upper reference with no privacy."""
+
+    num_points: Count
+
+    def init(self, keys: Key[Array, " clients"], model: Model, points: Points, shared_key: PRNGKey) -> Coreset:
+        def one(key: PRNGKey, points: Points) -> Coreset:
+            # Each record's score depends on its position alone, so padding changes nothing.
+            score = jax.vmap(lambda index: jax.random.uniform(jax.random.fold_in(key, index)))(jnp.arange(points.num_points))
+            chosen = jnp.argsort(jnp.where(points.weight > 0, score, 2.0))[: self.num_points]
+            return _unit_coreset(points.x[chosen], points.y[chosen], points)
+
+        return jax.vmap(one)(keys, points)
+
+
+@settings
+class ClassMean(Immediate):
+    """Means of records of one class. A class that gets several points is split at random into as many groups; regression is one class."""
+
+    num_points: Count
+
+    def init(self, keys: Key[Array, " clients"], model: Model, points: Points, shared_key: PRNGKey) -> Coreset:
+        def one(key: PRNGKey, points: Points) -> Coreset:
+            classes = points if model.kind == "classification" else Points(points.x, jnp.ones((points.num_points, 1)), points.weight)
+            label = label_cycle(classes, self.num_points)
+            groups = jnp.cumsum(label[:, None] == label[None], axis=1)[-1]  # how many groups each point's class has
+            turn = jnp.sum(jnp.tril(label[:, None] == label[None], -1), axis=1)  # which of them this point is
+            score = jax.vmap(lambda index: jax.random.uniform(jax.random.fold_in(key, index)))(jnp.arange(points.num_points))
+
+            def mean(label: Array, groups: Array, turn: Array) -> tuple[Array, Array]:
+                member = points.weight * classes.y[:, label]
+                rank = jnp.sum((score[None] < score[:, None]) * (member[None] > 0), axis=1)  # among the class, in random order
+                group = member * (rank % groups == turn)
+                # A class with fewer records than groups: the empty groups take the mean of the class.
+                group = jnp.where(jnp.sum(group) > 0, group, member)
+                return weighted_mean(points.x, group), weighted_mean(points.y, group)
+
+            x, y = jax.vmap(mean)(label, groups, turn)
+            return _unit_coreset(x, y, points)
+
+        return jax.vmap(one)(keys, points)
+
+
+@settings
+class Noise(Immediate):
+    """Where BPC-fKL starts, sent as it is: Gaussian points around the client's mean. What learning adds is measured from here."""
+
+    num_points: Count
+    init_scale: Positive
+
+    def init(self, keys: Key[Array, " clients"], model: Model, points: Points, shared_key: PRNGKey) -> Coreset:
+        def one(key: PRNGKey, points: Points) -> Coreset:
+            x = noise_around_mean(key, points, self.num_points, self.init_scale)
+            return _unit_coreset(x, first_labels(model, points, self.num_points), points)
+
+        return jax.vmap(one)(keys, points)
+
+
+def _unit_coreset(x: Array, y: Array, points: Points) -> Coreset:
+    return Coreset(Points(x, y, jnp.ones(x.shape[0])), jnp.sum(points.weight))

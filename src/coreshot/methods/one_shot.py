@@ -1,0 +1,147 @@
+"""One exchange: every client sends a coreset, the server infers from the weighted points of all of them. BPC-FL is one of these.
+
+d'Hondt et al., "One-Shot Federated Learning with Bayesian Pseudocoresets" (Algorithm 1).
+
+| paper              | here                             |
+|--------------------|----------------------------------|
+| (Z_m, y-hat_m)     | the message "coreset" of a client |
+| n_m / N            | weighting = "paper"              |
+| p(theta, C)        | LogDensity of the pooled points  |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from coreshot.errors import CoreshotError
+from coreshot.inference import Inference
+from coreshot.inference.protocol import Info
+from coreshot.keys import client_key, named_key
+from coreshot.learners import Learner
+from coreshot.learners.distill import distill
+from coreshot.models import LogDensity, Model
+from coreshot.types import Coreset, Message, Points, Posterior, PRNGKey, concatenate_points
+
+Weighting = Literal["mass", "paper", "size", "none"]
+
+
+def point_weights(weighting: Weighting, num_examples: Float[Array, " clients"], num_points: Float[Array, " clients"]) -> Float[Array, " clients"]:
+    """What each point of a client counts for.
+
+    mass: n_m / K_m, so that all points together stand for N observations; paper: n_m / N as printed, which sums to about K;
+    size: n_m / mean n, so that the weights sum to the number of points; none: 1.
+    """
+    choices = {
+        "mass": num_examples / num_points,
+        "paper": num_examples / jnp.sum(num_examples),
+        "size": num_examples / jnp.mean(num_examples),
+        "none": jnp.ones_like(num_examples),
+    }
+    return choices[weighting]
+
+
+def pool_coresets(coresets: Mapping[str, Coreset], weighting: Weighting) -> Points:
+    """All points in the order of the clients' names, so that the order of arrival does not matter."""
+    ordered = [coresets[name] for name in sorted(coresets)]
+    examples = jnp.stack([jnp.asarray(coreset.num_examples, jnp.float32) for coreset in ordered])
+    sizes = jnp.asarray([coreset.points.num_points for coreset in ordered], jnp.float32)
+    weights = point_weights(weighting, examples, sizes)
+    return concatenate_points([
+        coreset.points.reweighted(jnp.full(coreset.points.num_points, weight)) for coreset, weight in zip(ordered, weights, strict=True)
+    ])
+
+
+def coreset_message(coreset: Coreset, model: Model, round: int) -> Message:
+    """Inputs, labels and n_m. Labels that are one-hot travel as class numbers: one number a point in place of one a class."""
+    points = coreset.points
+    arrays = {"x": points.x, "num_examples": jnp.asarray(coreset.num_examples, jnp.float32).reshape(1)}
+    is_hard = model.kind == "classification" and bool(jnp.all((points.y == 0) | (points.y == 1)))
+    if is_hard:
+        arrays["labels"] = jnp.argmax(points.y, axis=1).astype(jnp.int32)
+    else:
+        arrays["y"] = points.y
+    return Message("coreset", round, arrays)
+
+
+def message_coreset(message: Message, model: Model, client: str) -> Coreset:
+    """The coreset in a message, with everything checked that a later computation relies on."""
+    where, arrays = f"client {client}, round {message.round}, {message.kind}", message.arrays
+    if message.kind != "coreset" or not {"x", "num_examples"} < set(arrays) <= {"x", "num_examples", "labels", "y"} or len(arrays) != 3:
+        raise CoreshotError(f"{where}: a coreset has arrays x, num_examples and labels or y, found {', '.join(sorted(arrays))}; distill it again.")
+    x, count = arrays["x"], arrays["num_examples"]
+    if x.ndim == 0 or x.shape[1:] != model.input_shape or len(x) == 0 or x.dtype != jnp.float32:
+        raise CoreshotError(f"{where}: x is {x.dtype} of shape {x.shape}, the study wants float32 of (points, {_list(model.input_shape)}); distill it again.")
+    if count.shape != (1,) or float(count[0]) < 1:
+        raise CoreshotError(f"{where}: num_examples is {np.asarray(count).tolist()}, not one number of at least 1; distill it again.")
+    return Coreset(Points(x, _labels(arrays, len(x), model, where), jnp.ones(len(x), jnp.float32)), count[0].astype(jnp.float32))
+
+
+def _labels(arrays: Mapping[str, Array], num_points: int, model: Model, where: str) -> Float[Array, "points outputs"]:
+    if "labels" in arrays:
+        labels = arrays["labels"]
+        if model.kind != "classification" or labels.shape != (num_points,) or not bool(jnp.all((labels >= 0) & (labels < model.num_outputs))):
+            raise CoreshotError(f"{where}: labels are not {num_points} classes from 0 to {model.num_outputs - 1}; distill it again.")
+        return jax.nn.one_hot(labels, model.num_outputs)
+    y = arrays["y"]
+    if y.shape != (num_points, model.num_outputs):
+        raise CoreshotError(f"{where}: y has shape {y.shape}, the study wants ({num_points}, {model.num_outputs}); distill it again.")
+    on_simplex = jnp.all(y >= 0) & jnp.all(jnp.abs(jnp.sum(y, axis=1) - 1) < 1e-4)
+    if model.kind == "classification" and not bool(on_simplex):
+        raise CoreshotError(f"{where}: soft labels are not probabilities that sum to 1; distill it again.")
+    return y
+
+
+def _list(shape: tuple[int, ...]) -> str:
+    return ", ".join(map(str, shape))
+
+
+@dataclass(frozen=True)
+class OneShotState:
+    coresets: dict[str, Coreset] = field(default_factory=dict)
+    is_done: bool = False
+
+
+@dataclass(frozen=True)
+class OneShot:
+    learner: Learner
+    inference: Inference
+    weighting: Weighting = "mass"
+
+    def init(self, key: PRNGKey, model: Model) -> OneShotState:
+        return OneShotState()
+
+    def send(self, state: OneShotState) -> Message | None:
+        """An invitation without content: all that a client needs is in the study."""
+        return None if state.is_done else Message("invitation", 0, {})
+
+    def reply(
+        self,
+        key: PRNGKey,
+        model: Model,
+        clients: Mapping[str, Points],
+        message: Message,
+        shared_key: PRNGKey,
+        on_chunk: Callable[[int], None] = lambda clients: None,
+    ) -> dict[str, tuple[Message, list[str]]]:
+        """Each client's coreset as a message, with notes on how it went; clients are learned together, none sees another."""
+        keys = {name: client_key(key, message.round, name) for name in clients}
+        learned = distill(model, self.learner, clients, keys, shared_key, on_chunk=on_chunk, where=f"round {message.round}")
+        return {name: (coreset_message(one.coreset, model, message.round), one.notes) for name, one in learned.items()}
+
+    def receive(self, key: PRNGKey, model: Model, state: OneShotState, replies: Mapping[str, Message]) -> OneShotState:
+        arrived = {name: message_coreset(message, model, name) for name, message in replies.items()}
+        return replace(state, coresets={**state.coresets, **arrived}, is_done=True)
+
+    def log_density(self, model: Model, state: OneShotState) -> LogDensity:
+        return LogDensity(model, pool_coresets(state.coresets, self.weighting))
+
+    def posterior(self, key: PRNGKey, model: Model, state: OneShotState) -> tuple[Posterior, Info]:
+        init = jax.vmap(model.init)(jax.random.split(named_key(key, "start"), self.inference.num_chains))
+        return self.inference(named_key(key, "sample"), self.log_density(model, state), init)

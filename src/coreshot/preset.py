@@ -1,0 +1,154 @@
+"""A preset: one TOML file per table or figure. Task, model, learners, inferences, and the arms that combine them."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from coreshot.config import Count, NonNegative, Positive, choose, decode, decode_named, settings
+from coreshot.data import TASKS
+from coreshot.errors import CoreshotError
+from coreshot.inference import INFERENCES, Inference
+from coreshot.learners import LEARNERS, Learner
+from coreshot.methods.one_shot import Weighting
+from coreshot.models import NETWORKS, Network
+from coreshot.study import Agreement, Study
+
+
+@settings
+class Arm:
+    """What was sent + how the server inferred."""
+
+    label: str
+    learner: str
+    inference: str
+    weighting: Weighting
+
+
+@settings
+class Outline:
+    """The top level of a preset file."""
+
+    title: str
+    task: dict[str, Any]
+    network: dict[str, Any]
+    learner: dict[str, dict[str, Any]]
+    inference: dict[str, dict[str, Any]]
+    arm: tuple[Arm, ...]
+    prior_precision: NonNegative
+    noise_scale: Positive = 1.0  # of the Gaussian likelihood
+    seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
+
+
+@dataclass(frozen=True)
+class Preset:
+    name: str
+    title: str
+    task: Any
+    network: Network
+    prior_precision: float
+    noise_scale: float
+    learners: dict[str, Learner]
+    inferences: dict[str, Inference]
+    arms: tuple[Arm, ...]
+    seeds: tuple[int, ...]
+    resolved: dict[str, Any]  # the plain values it was made from, overrides included
+
+    def study(self, learner: str, seed: int = 0, input_shape: tuple[int, ...] | None = None, num_outputs: int | None = None) -> Study:
+        """The agreement of one learner and one seed; shapes may be given for data other than the task's."""
+        agreement = Agreement(
+            task=self.name,
+            kind=self.task.kind,
+            input_shape=input_shape or self.task.input_shape,
+            num_outputs=num_outputs or self.task.num_outputs,
+            prior_precision=self.prior_precision,
+            noise_scale=self.noise_scale,
+            seed=seed,
+        )
+        return Study(agreement, self.network, choose("learner", learner, self.learners, f"preset {self.name}"))
+
+
+def preset_names() -> list[str]:
+    return sorted(path.name.removesuffix(".toml") for path in _folder().iterdir() if path.name.endswith(".toml"))
+
+
+def load_preset(name: str, overrides: Sequence[str] = ()) -> Preset:
+    """A preset that comes with coreshot, by name, or a TOML file of your own, by path; overrides are "a.b=1" in TOML's notation."""
+    path = Path(name)
+    if path.suffix == ".toml":
+        if not path.is_file():
+            raise CoreshotError(f"preset {name}: there is no such file; give the path of a TOML file, or one of {', '.join(preset_names())}.")
+        text, name = path.read_text(), path.stem
+    else:
+        text = choose("preset", name, {known: _folder() / f"{known}.toml" for known in preset_names()}, "run").read_text()
+    try:
+        values = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise CoreshotError(f"preset {name}: not valid TOML ({error}); mend that line.") from None
+    for override in overrides:
+        _override(values, override)
+    return build_preset(name, values)
+
+
+def build_preset(name: str, values: Mapping[str, Any]) -> Preset:
+    where = f"preset {name}"
+    outline = decode(Outline, values, where)
+    learners = {key: decode_named(LEARNERS, item, f"{where}, learner.{key}", "learner") for key, item in outline.learner.items()}
+    inferences = {key: decode_named(INFERENCES, item, f"{where}, inference.{key}", "inference") for key, item in outline.inference.items()}
+    for arm in outline.arm:
+        choose("learner", arm.learner, learners, f"{where}, arm {arm.label!r}")
+        choose("inference", arm.inference, inferences, f"{where}, arm {arm.label!r}")
+    labels = [arm.label for arm in outline.arm]
+    for label in labels:
+        if labels.count(label) > 1:
+            raise CoreshotError(f"{where}: two arms are labelled {label!r}; give each a label of its own.")
+    return Preset(
+        name=name,
+        title=outline.title,
+        task=decode_named(TASKS, outline.task, f"{where}, task", "task"),
+        network=decode_named(NETWORKS, outline.network, f"{where}, network", "network"),
+        prior_precision=outline.prior_precision,
+        noise_scale=outline.noise_scale,
+        learners=learners,
+        inferences=inferences,
+        arms=outline.arm,
+        seeds=outline.seeds,
+        resolved=dict(values),
+    )
+
+
+def _folder() -> Any:
+    return resources.files("coreshot") / "presets"
+
+
+def _override(values: dict[str, Any], override: str) -> None:
+    path, equals, text = override.partition("=")
+    if not equals or not path.strip():
+        raise CoreshotError(f"--set {override}: not of the form a.b=1; name a key of the preset and its new value.")
+    try:
+        value = tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        value = text.strip()  # a bare word is a string, as people type it
+    *parents, last = path.strip().split(".")
+    node: Any = values
+    for depth, part in enumerate(parents):
+        node = _child(node, part, override, ".".join(parents[: depth + 1]))
+    if isinstance(node, list):
+        _child(node, last, override, path)
+        node[int(last)] = value
+    elif isinstance(node, dict):
+        node[last] = value
+    else:
+        raise CoreshotError(f"--set {override}: {'.'.join(parents)} is a value, not a table; name a key of the preset.")
+
+
+def _child(node: Any, part: str, override: str, path: str) -> Any:
+    if isinstance(node, list):
+        if part.isdigit() and int(part) < len(node):
+            return node[int(part)]
+        raise CoreshotError(f"--set {override}: {path} does not exist; the list has positions 0 to {len(node) - 1}.")
+    return choose("key", part, node if isinstance(node, dict) else {}, f"--set {override}")

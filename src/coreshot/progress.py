@@ -1,0 +1,95 @@
+"""How far along, and how long still: a bar in a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import threading
+import time
+from types import TracebackType
+from typing import Protocol
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import Progress as RichProgress
+
+SECONDS_BETWEEN_LINES = 10.0
+
+
+class Progress(Protocol):
+    def begin(self, what: str, total: int) -> None: ...
+
+    def advance(self, amount: int = 1) -> None: ...
+
+    def end(self) -> None: ...
+
+    def say(self, line: str) -> None: ...
+
+
+class Silent:
+    """For library use and tests."""
+
+    def begin(self, what: str, total: int) -> None: ...
+
+    def advance(self, amount: int = 1) -> None: ...
+
+    def end(self) -> None: ...
+
+    def say(self, line: str) -> None: ...
+
+
+class Lines:
+    """For logs: a line when a job starts, every ten seconds, and when it ends. Threads may advance it."""
+
+    def __init__(self, console: Console) -> None:
+        self._console, self._lock = console, threading.Lock()
+        self._what, self._total, self._done, self._began, self._spoke = "", 0, 0, 0.0, 0.0
+
+    def begin(self, what: str, total: int) -> None:
+        self._what, self._total, self._done = what, total, 0
+        self._began = self._spoke = time.monotonic()
+
+    def advance(self, amount: int = 1) -> None:
+        with self._lock:
+            self._done += amount
+            now = time.monotonic()
+            if now - self._spoke < SECONDS_BETWEEN_LINES:
+                return
+            self._spoke = now
+            left = (now - self._began) / self._done * (self._total - self._done)
+            self.say(f"{self._what}: {self._done} of {self._total}, about {left:.0f} s left")
+
+    def end(self) -> None:
+        self.say(f"{self._what}: done in {time.monotonic() - self._began:.0f} s")
+
+    def say(self, line: str) -> None:
+        self._console.print(line, highlight=False, markup=False, soft_wrap=True)
+
+
+class Bar:
+    """For a terminal; use as a context manager."""
+
+    def __init__(self, console: Console) -> None:
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn())
+        self._bar = RichProgress(*columns, console=console, transient=True)
+        self._task = self._bar.add_task("", total=None, visible=False)
+        self._what, self._began = "", 0.0
+
+    def __enter__(self) -> Bar:
+        self._bar.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._bar.stop()
+
+    def begin(self, what: str, total: int) -> None:
+        self._what, self._began = what, time.monotonic()
+        self._bar.reset(self._task, description=what, total=total, visible=True)
+
+    def advance(self, amount: int = 1) -> None:
+        self._bar.advance(self._task, amount)
+
+    def end(self) -> None:
+        self._bar.update(self._task, visible=False)
+        self.say(f"{self._what}: done in {time.monotonic() - self._began:.0f} s")
+
+    def say(self, line: str) -> None:
+        self._bar.console.print(line, highlight=False, markup=False, soft_wrap=True)

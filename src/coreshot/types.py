@@ -1,0 +1,81 @@
+"""The nouns: weighted points, a coreset, a message, a posterior. All are pytrees, all are frozen."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Key
+
+Params: TypeAlias = dict[str, Any]
+PRNGKey: TypeAlias = Key[Array, ""]
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Points:
+    """Private data, coresets and padding alike: a point of weight w counts as w observations, 0 marks padding."""
+
+    x: Float[Array, "n ..."]
+    y: Float[Array, "n outputs"]  # one-hot or soft labels, or regression targets
+    weight: Float[Array, " n"]
+
+    @property
+    def num_points(self) -> int:
+        return self.weight.shape[-1]
+
+    def reweighted(self, weight: Float[Array, " n"]) -> Points:
+        return Points(self.x, self.y, weight)
+
+
+def points_of(x: Any, y: Any) -> Points:
+    """Points of weight one."""
+    x, y = jnp.asarray(x, jnp.float32), jnp.asarray(y, jnp.float32)
+    return Points(x, y, jnp.ones(x.shape[0], jnp.float32))
+
+
+def pad_points(points: Points, size: int) -> Points:
+    """The same points followed by zero-weight copies of nothing, so that ragged clients become rectangular."""
+    missing = size - points.num_points
+
+    def pad(array: Array) -> Array:
+        return jnp.pad(array, [(0, missing)] + [(0, 0)] * (array.ndim - 1))
+
+    return jax.tree.map(pad, points)
+
+
+def concatenate_points(parts: Sequence[Points]) -> Points:
+    return jax.tree.map(lambda *arrays: jnp.concatenate(arrays), *parts)
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Coreset:
+    """What a client has learned to say about its data: K points that stand for num_examples records."""
+
+    points: Points
+    num_examples: Array  # scalar, n_m
+
+
+@dataclass(frozen=True)
+class Message:
+    """All that ever crosses between a client and the server; arrays are named by tree path."""
+
+    kind: str
+    round: int
+    arrays: dict[str, Array]
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Posterior:
+    """Samples of the weights along a leading axis; a MAP estimate is a posterior with one sample."""
+
+    params: Params
+
+    @property
+    def num_samples(self) -> int:
+        return jax.tree.leaves(self.params)[0].shape[0]

@@ -1,0 +1,104 @@
+"""Messages as bytes, checked on arrival, and the ledger of everything that crossed.
+
+A message is a safetensors file whose one metadata entry, "coreshot", is canonical JSON: kind, round, client, study.
+(One entry, because safetensors does not promise an order among several, and the same message must be the same bytes.)
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+import jax.numpy as jnp
+import numpy as np
+import safetensors
+import safetensors.numpy
+
+from coreshot.errors import CoreshotError
+from coreshot.types import Message
+
+FORMAT = 1
+Direction = Literal["up", "down"]
+
+
+def encode_message(message: Message, *, study_hash: str, client: str) -> bytes:
+    header = {"format": FORMAT, "kind": message.kind, "round": message.round, "client": client, "study": study_hash}
+    arrays = {name: np.ascontiguousarray(array) for name, array in message.arrays.items()}
+    return safetensors.numpy.save(arrays, {"coreshot": json.dumps(header, sort_keys=True, separators=(",", ":"))})
+
+
+def decode_message(data: bytes, *, study_hash: str, client: str | None = None) -> Message:
+    """The message in `data`, or a CoreshotError that says what is wrong with it; arrays come out as jax arrays, all finite."""
+    header = read_header(data)
+    try:
+        arrays = safetensors.numpy.load(data)
+    except (safetensors.SafetensorError, ValueError, KeyError, TypeError) as error:
+        raise _not_a_message(data, error) from None
+    where = f"client {header['client']}, round {header['round']}, {header['kind']}"
+    if header["format"] != FORMAT:
+        raise CoreshotError(f"{where}: written in format {header['format']}, this version reads {FORMAT}; use the same coreshot on both sides.")
+    if header["study"] != study_hash:
+        raise CoreshotError(f"{where}: belongs to study {header['study'][:12]}, this is study {study_hash[:12]}; distill again with this study.")
+    if client is not None and header["client"] != client:
+        raise CoreshotError(f"{where}: came in the name of {client}; check who sent it.")
+    for name, array in arrays.items():
+        if not np.all(np.isfinite(array)):
+            raise CoreshotError(f"{where}: array {name!r} has values that are not finite; the message is refused.")
+    # jax arrays, not NumPy's: in-process and over-the-wire runs must take the same code paths to the last bit.
+    return Message(header["kind"], header["round"], {name: jnp.asarray(array) for name, array in arrays.items()})
+
+
+def read_header(data: bytes) -> dict[str, Any]:
+    """Format, kind, round, client and study of a message, before anything else of it is looked at."""
+    length = int.from_bytes(data[:8], "little")
+    try:
+        header = json.loads(json.loads(data[8 : 8 + length])["__metadata__"]["coreshot"])
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise _not_a_message(data, error) from None
+    expected = {"format": int, "kind": str, "round": int, "client": str, "study": str}
+    if not isinstance(header, dict) or any(type(header.get(key)) is not kind for key, kind in expected.items()):
+        raise _not_a_message(data, "its header lacks format, kind, round, client or study")
+    return header
+
+
+def _not_a_message(data: bytes, reason: object) -> CoreshotError:
+    return CoreshotError(f"message of {len(data)} bytes: not a coreshot message ({reason}); ask the sender for it again.")
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One message, as booked. floats counts every number in its arrays; payload is their bytes, envelope all the rest."""
+
+    round: int
+    client: str
+    direction: Direction
+    kind: str
+    floats: int
+    payload_bytes: int
+    envelope_bytes: int
+
+
+@dataclass
+class Ledger:
+    """Everything that crossed, in order."""
+
+    entries: list[Entry] = field(default_factory=list)
+
+    def book(self, direction: Direction, client: str, message: Message, data: bytes) -> None:
+        payload = sum(array.nbytes for array in message.arrays.values())
+        floats = sum(array.size for array in message.arrays.values())
+        self.entries.append(Entry(message.round, client, direction, message.kind, floats, payload, len(data) - payload))
+
+    def floats(self, direction: Direction) -> int:
+        return sum(entry.floats for entry in self._going(direction))
+
+    def bytes(self, direction: Direction) -> int:
+        return sum(entry.payload_bytes + entry.envelope_bytes for entry in self._going(direction))
+
+    def _going(self, direction: Direction) -> Iterable[Entry]:
+        return (entry for entry in self.entries if entry.direction == direction)
+
+    def to_json_lines(self) -> str:
+        return "".join(json.dumps(asdict(entry)) + "\n" for entry in self.entries)
