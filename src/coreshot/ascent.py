@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -11,9 +12,9 @@ from jaxtyping import Array, Float, Key
 
 from coreshot.types import Params, Points, PRNGKey
 
-OPTIMIZERS: dict[str, Callable[[float], optax.GradientTransformation]] = {
+OPTIMIZERS: dict[str, Callable[[Any], optax.GradientTransformation]] = {
     "adam": lambda step_size: optax.adam(step_size, b1=0.9, b2=0.999, eps=1e-8),
-    "sgd": lambda step_size: optax.sgd(step_size),
+    "sgd": optax.sgd,
 }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import json
 from collections.abc import Mapping
 from typing import Annotated, Any, TypeVar
 
@@ -24,7 +25,7 @@ NonNegative = Annotated[float, Field(ge=0)]
 def settings(cls: type[T]) -> type[T]:
     """A frozen, hashable, keyword-only dataclass whose fields are checked when it is made: unknown keys and wrong types are errors."""
     strict = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
-    return _pydantic_dataclass(frozen=True, kw_only=True, config=strict)(cls)  # type: ignore[call-overload, no-any-return]
+    return _pydantic_dataclass(frozen=True, kw_only=True, config=strict)(cls)  # type: ignore[return-value]
 
 
 def choose(what: str, name: Any, choices: Mapping[str, T], where: str) -> T:
@@ -37,7 +38,8 @@ def choose(what: str, name: Any, choices: Mapping[str, T], where: str) -> T:
 def decode(cls: type[T], values: Mapping[str, Any], where: str) -> T:
     """The settings dataclass `cls` from plain TOML values."""
     try:
-        return TypeAdapter(cls).validate_python(_lists_to_tuples(dict(values)))
+        # As JSON: pydantic's strict mode then takes tables for dataclasses and lists for tuples, and nothing else for anything else.
+        return TypeAdapter(cls).validate_json(json.dumps(dict(values), default=str))
     except ValidationError as error:
         raise CoreshotError(explain(error, cls, where)) from None
 
@@ -71,14 +73,6 @@ def explain(error: ValidationError, cls: type[Any], where: str) -> str:
         return f"{where}: the key {key!r} is missing; add it (it has no default)."
     message = first["msg"].removeprefix("Input ").removeprefix("Value error, ")
     return f"{where}: {key or 'value'} = {first['input']!r}: {message}; change it." if key else f"{where}: {message}"
-
-
-def _lists_to_tuples(value: Any) -> Any:
-    if isinstance(value, list):
-        return tuple(_lists_to_tuples(item) for item in value)
-    if isinstance(value, dict):
-        return {key: _lists_to_tuples(item) for key, item in value.items()}
-    return value
 
 
 def _nearest(name: str, names: Any) -> str:

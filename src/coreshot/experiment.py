@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import safetensors.numpy
 from jax.flatten_util import ravel_pytree
@@ -147,8 +148,8 @@ def _first_difference(old: Any, new: Any, path: str = "") -> str | None:
                 return found
         return None
     if isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
-        found = (_first_difference(*pair, f"{path}.{index}") for index, pair in enumerate(zip(old, new, strict=True)))
-        return next((one for one in found if one), None)
+        pairs = enumerate(zip(old, new, strict=True))
+        return next((one for index, pair in pairs if (one := _first_difference(*pair, f"{path}.{index}"))), None)
     return None if old == new else f"{path} is {old!r} there and {new!r} here"
 
 
@@ -240,7 +241,7 @@ def save_posterior(posterior: Posterior) -> bytes:
 
 def load_posterior(model: Model, data: bytes) -> Posterior:
     unravel = ravel_pytree(model.init(jax.random.key(0)))[1]
-    return Posterior(jax.vmap(unravel)(safetensors.numpy.load(data)["params"]))
+    return Posterior(jax.vmap(unravel)(jnp.asarray(safetensors.numpy.load(data)["params"])))
 
 
 def load_presets(out: Path) -> list[Preset]:
@@ -267,7 +268,9 @@ def collect(out: Path) -> list[dict[str, Any]]:
     rows = [read_json(out / job.folder / "row.json") for job in jobs]
     write_json(out / "results.json", rows)
     heads = [{"task": row["task"], "arm": row["arm"], "seed": row["seed"]} for row in rows]
-    write_json(out / "diagnostics.json", [{**head, **read_json(out / job.folder / "diagnostics.json")} for head, job in zip(heads, jobs, strict=True)])
+    write_json(
+        out / "diagnostics.json", [{**head, **read_json(out / job.folder / "diagnostics.json")} for head, job in zip(heads, jobs, strict=True)]
+    )
     return rows
 
 

@@ -77,7 +77,7 @@ class Model:
 
     def log_prior(self, params: Params) -> Float[Array, ""]:
         # Without its constant: with d = 17,000 weights it would cost three of float32's seven digits.
-        return -0.5 * self.prior_precision * sum(jnp.sum(leaf**2) for leaf in jax.tree.leaves(params))
+        return -0.5 * self.prior_precision * jnp.sum(jnp.stack([jnp.sum(leaf**2) for leaf in jax.tree.leaves(params)]))
 
     def log_prob_each(self, outputs: Float[Array, "n outputs"], y: Float[Array, "n outputs"]) -> Float[Array, " n"]:
         """log p(y | outputs) of each point, summed over the output dimensions; soft labels give the cross-entropy."""

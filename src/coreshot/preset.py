@@ -9,7 +9,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from coreshot.config import Count, NonNegative, Positive, choose, decode, decode_named, settings
+from coreshot.config import NonNegative, Positive, choose, decode, decode_named, settings
 from coreshot.data import TASKS
 from coreshot.errors import CoreshotError
 from coreshot.inference import INFERENCES, Inference

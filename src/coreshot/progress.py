@@ -68,7 +68,14 @@ class Bar:
     """For a terminal; use as a context manager."""
 
     def __init__(self, console: Console) -> None:
-        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn())
+        columns = (
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            TextColumn("left"),
+            TimeRemainingColumn(),
+        )
         self._bar = RichProgress(*columns, console=console, transient=True)
         self._task = self._bar.add_task("", total=None, visible=False)
         self._what, self._began = "", 0.0

@@ -17,7 +17,9 @@ def check_points(x: Any, y: Any, *, kind: Kind, input_shape: tuple[int, ...], nu
     if len(inputs) == 0:
         raise CoreshotError(f"{client}: there are no points; leave this client out or give it data.")
     if inputs.shape[1:] != input_shape:
-        raise CoreshotError(f"{client}: inputs have shape {inputs.shape}, the study wants (points, {', '.join(map(str, input_shape))}); reshape them.")
+        raise CoreshotError(
+            f"{client}: inputs have shape {inputs.shape}, the study wants (points, {', '.join(map(str, input_shape))}); reshape them."
+        )
     if len(inputs) != len(targets):
         raise CoreshotError(f"{client}: {len(inputs)} inputs but {len(targets)} labels or targets; give one for each input.")
     if kind == "classification":

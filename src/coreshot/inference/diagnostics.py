@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import jax
 import numpy as np
-from blackjax.diagnostics import ess_bulk, splitR
+from blackjax.diagnostics import ess_bulk, rhat
 from jaxtyping import Array, Float
 
 from coreshot.inference.protocol import Info
@@ -40,7 +40,7 @@ def diagnose(model: Model, posterior: Posterior, info: Info, probes: Float[Array
     values = outputs.reshape(num_chains, -1, outputs[0].size)
     r_hat, effective = None, float(np.min(ess_bulk(values)))
     if num_chains > 1:
-        r_hat = float(np.max(splitR(values)))
+        r_hat = float(np.max(rhat(values)))
     acceptance, divergences = float(np.mean(info["acceptance"])), int(np.sum(info["divergent"]))
     return Diagnostics(acceptance, divergences, r_hat, effective, _warnings(acceptance, divergences, r_hat, effective, num_chains))
 

@@ -46,6 +46,10 @@ class Hmc:
     map_steps: Annotated[int, Field(ge=0)] = 0  # of Adam before the first transition; 0 starts at the initial weights
     map_step_size: Positive = 1e-2
 
+    @property
+    def num_gradients(self) -> int:
+        return self.map_steps + (self.num_warmup + self.num_samples) * self.num_integration_steps
+
     def __call__(self, key: PRNGKey, log_density: LogDensity, init: Params) -> tuple[Posterior, Info]:
         return sample_chains(self, key, log_density, init)
 

@@ -31,6 +31,10 @@ class MapEstimate:
     num_steps: Count
     num_chains: Count = 1  # more than one: an ensemble of MAPs from as many starts
 
+    @property
+    def num_gradients(self) -> int:
+        return self.num_steps
+
     def __call__(self, key: PRNGKey, log_density: LogDensity, init: Params) -> tuple[Posterior, Info]:
         return _climb_all(self, log_density, init)
 

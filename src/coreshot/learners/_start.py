@@ -10,7 +10,7 @@ from coreshot.models import Model
 from coreshot.types import Points, PRNGKey
 
 
-def weighted_mean(values: Float[Array, "n ..."], weight: Float[Array, " n"]) -> Float[Array, "..."]:
+def weighted_mean(values: Float[Array, "n ..."], weight: Float[Array, " n"]) -> Float[Array, ...]:
     return jnp.tensordot(weight, values, axes=1) / jnp.sum(weight)
 
 

@@ -18,11 +18,12 @@ Kim et al., "On Divergence Measures for Bayesian Pseudocoresets", NeurIPS 2022 (
 Where we differ from the paper:
 - the sign of its Eq. (klgradient), which is right only if its log p is a *negative* log-likelihood (see `kl_gradient`);
 - the chain ascends log prior + log likelihood, as the table's prior precision asks (Algorithm 2 shows the likelihood alone);
-- options that are ours: point_mass, optimizer = "adam", decay = "cosine", and going back when the points diverge.
+- options that are ours: point_mass, point_weights, optimizer = "adam", decay = "cosine", and going back when the points diverge.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Literal
@@ -67,7 +68,8 @@ def kl_gradient(model: Model, points: Points, data_params: Params, coreset_param
 class BpcState:
     """Arrays have a leading client axis; the experts stay on the host."""
 
-    points: Points
+    points: Points  # their weights are those of the chain
+    point_weights: Array  # of mean one: what the server is told
     optimizer_state: optax.OptState
     step_scale: Array  # 1, halved each time a client's points diverge
     radius: Array  # how far from `center` a client's pseudo-inputs may go
@@ -95,7 +97,8 @@ class BpcFkl:
     noise_scale: NonNegative
     optimizer: Literal["adam", "sgd"] = "sgd"  # of the pseudodata; adam is ours
     decay: Literal["none", "cosine"] = "none"  # of the pseudodata step sizes; cosine is ours
-    point_mass: Literal["unit", "data"] = "unit"  # a point counts as one observation (paper) or as n_m / K of them (ours)
+    point_mass: Literal["unit", "data"] = "unit"  # in the chain a point counts as one observation (paper) or as n_m / K of them (ours)
+    point_weights: Literal["equal", "precision"] = "equal"  # what the server is told about each point; precision is ours, for regression
 
     @property
     def num_chunks(self) -> int:
@@ -125,7 +128,8 @@ class BpcFkl:
 
         coreset, num_examples, center, radius = jax.vmap(start)(fold_each(keys, 1), points)
         optimizer_state = jax.vmap(self._optimizer().init)(coreset)
-        return BpcState(coreset, optimizer_state, jnp.ones(len(keys)), radius, center, num_examples, 0, experts)
+        ones = jnp.ones_like(coreset.weight)
+        return BpcState(coreset, ones, optimizer_state, ones[:, 0], radius, center, num_examples, 0, experts)
 
     def step(self, keys: Key[Array, " clients"], model: Model, state: BpcState) -> tuple[BpcState, Health]:
         """One chunk of pseudodata updates for every client of the group."""
@@ -144,17 +148,18 @@ class BpcFkl:
         bad = np.where(good.all(axis=1), -1, good.argmin(axis=1))
         before = np.where(bad >= 0, np.maximum(bad - 1, 0), size - 1)
         done = state.num_updates_done + size
-        health = Health(
-            np.where(bad >= 0, state.num_updates_done + bad, -1), norms[np.arange(len(norms)), before], done, self.num_updates
-        )
-        return replace(state, points=points, optimizer_state=optimizer_state, num_updates_done=done), health
+        health = Health(np.where(bad >= 0, state.num_updates_done + bad, -1), norms[np.arange(len(norms)), before], done, self.num_updates)
+        state = replace(state, points=points, optimizer_state=optimizer_state, num_updates_done=done)
+        if done == self.num_updates and self.point_weights == "precision":
+            state = replace(state, point_weights=precision_weights(model, points, jnp.asarray(state.experts.checkpoints[:, :, -1])))
+        return state, health
 
     def slower(self, state: BpcState, clients: np.ndarray) -> BpcState:
         return replace(state, step_scale=jnp.where(clients, state.step_scale / 2, state.step_scale))
 
     def coreset(self, state: BpcState) -> Coreset:
         points = state.points
-        return Coreset(points.reweighted(jnp.ones_like(points.weight)), state.num_examples)
+        return Coreset(points.reweighted(state.point_weights), state.num_examples)
 
     def advice(self) -> str:
         return f"Lower step_size_x (now {self.step_size_x:g}) or step_size_y (now {self.step_size_y:g})"
@@ -170,6 +175,8 @@ class BpcFkl:
         return optax.partition(parts, Points("x", "y", "fixed"))  # type: ignore[arg-type]
 
     def _check(self, model: Model) -> None:
+        if self.point_weights == "precision" and model.kind != "regression":
+            raise CoreshotError('learner: point_weights = "precision" needs a regression task; set it to "equal".')
         if self.data_chain_length > self.experts.num_steps:
             raise CoreshotError(
                 f"learner: data_chain_length {self.data_chain_length} is longer than the experts' {self.experts.num_steps} steps; "
@@ -182,9 +189,36 @@ class BpcFkl:
             )
 
 
+@partial(jax.jit, static_argnums=0)
+def precision_weights(model: Model, points: Points, experts: Float[Array, "clients experts weights"]) -> Float[Array, "clients points"]:
+    """Weights of mean one, proportional to 1 / E_D[(u - f(z))^2]: a point counts as much as the experts agree on it.
+
+    The KL is stationary in a point's weight w where E_C[(u - f)^2] = E_D[(u - f)^2], and the left side is about noise_scale^2 / w.
+    Points that ended where the client has no data (the experts disagree there) would else count as much as those on the data.
+    """
+    unravel = _unraveller(model)
+
+    def one_client(points: Points, experts: Array) -> Array:
+        outputs = jax.vmap(lambda flat: model.apply(unravel(flat), points.x))(experts)
+        precision = 1 / jnp.maximum(jnp.mean((outputs - points.y) ** 2, axis=(0, 2)), 1e-12)
+        return precision / jnp.mean(precision)
+
+    return jax.vmap(one_client)(points, experts)
+
+
+def _unraveller(model: Model) -> Callable[[Array], Params]:
+    shapes = jax.eval_shape(model.init, jax.random.key(0))
+    return ravel_pytree(jax.tree.map(lambda leaf: jnp.zeros(leaf.shape), shapes))[1]
+
+
 @partial(jax.jit, static_argnums=(0, 1))
 def _run_chunk(
-    learner: BpcFkl, model: Model, keys: Key[Array, "clients updates"], carry: tuple[Points, optax.OptState, Array, Array, Array], starts: Array, ends: Array
+    learner: BpcFkl,
+    model: Model,
+    keys: Key[Array, "clients updates"],
+    carry: tuple[Points, optax.OptState, Array, Array, Array],
+    starts: Array,
+    ends: Array,
 ) -> tuple[Points, optax.OptState, Array, Array]:
     """Scan over updates, vmapped over clients: starts and ends are [clients, updates, trajectories, weights]."""
 
@@ -209,7 +243,7 @@ def _run_chunk(
 
 def _estimate_gradient(learner: BpcFkl, model: Model, points: Points, key: PRNGKey, starts: Array, ends: Array) -> Points:
     """The KL gradient from trajectories (theta at r, theta at r + L_D): coreset chains run from the former, all at once."""
-    unravel = ravel_pytree(jax.tree.map(lambda leaf: jnp.zeros(leaf.shape), jax.eval_shape(model.init, key)))[1]
+    unravel = _unraveller(model)
     solver = OPTIMIZERS[learner.chain_optimizer](learner.chain_step_size)
     key_chain, key_noise = jax.random.split(key)
 

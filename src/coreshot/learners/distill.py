@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -89,13 +90,14 @@ def _step_safely(
             notes[names[index]].append(f"{message}; went back and halved its step sizes")
         if attempt < MAX_RETRIES:
             state = learner.slower(state, diverged)
-    index = int(np.flatnonzero(diverged)[0])
+    first = np.flatnonzero(diverged)[0]
     raise CoreshotError(
-        f"client {names[index]}, {where}, coreset: {_describe(health, index)}, still after {MAX_RETRIES} halvings of its step sizes. {learner.advice()}."
+        f"client {names[first]}, {where}, coreset: {_describe(health, first)}, still after {MAX_RETRIES} halvings of its step sizes. "
+        f"{learner.advice()}."
     )
 
 
-def _describe(health: Health, index: int) -> str:
+def _describe(health: Health, index: Any) -> str:
     return (
         f"pseudo-points diverged at update {health.first_bad_update[index] + 1} of {health.num_updates} "
         f"(gradient norm {health.last_gradient_norm[index]:.1g} before)"

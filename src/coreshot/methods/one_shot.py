@@ -48,18 +48,19 @@ def point_weights(weighting: Weighting, num_examples: Float[Array, " clients"], 
 
 
 def pool_coresets(coresets: Mapping[str, Coreset], weighting: Weighting) -> Points:
-    """All points in the order of the clients' names, so that the order of arrival does not matter."""
+    """All points in the order of the clients' names, so that the order of arrival does not matter.
+
+    A coreset's own weights (of mean one) say how its points share what the weighting gives to the client.
+    """
     ordered = [coresets[name] for name in sorted(coresets)]
     examples = jnp.stack([jnp.asarray(coreset.num_examples, jnp.float32) for coreset in ordered])
     sizes = jnp.asarray([coreset.points.num_points for coreset in ordered], jnp.float32)
     weights = point_weights(weighting, examples, sizes)
-    return concatenate_points([
-        coreset.points.reweighted(jnp.full(coreset.points.num_points, weight)) for coreset, weight in zip(ordered, weights, strict=True)
-    ])
+    return concatenate_points([coreset.points.reweighted(weight * coreset.points.weight) for coreset, weight in zip(ordered, weights, strict=True)])
 
 
 def coreset_message(coreset: Coreset, model: Model, round: int) -> Message:
-    """Inputs, labels and n_m. Labels that are one-hot travel as class numbers: one number a point in place of one a class."""
+    """Inputs, labels, n_m, and point weights where they differ. One-hot labels travel as class numbers: one number a point, not one a class."""
     points = coreset.points
     arrays = {"x": points.x, "num_examples": jnp.asarray(coreset.num_examples, jnp.float32).reshape(1)}
     is_hard = model.kind == "classification" and bool(jnp.all((points.y == 0) | (points.y == 1)))
@@ -67,20 +68,33 @@ def coreset_message(coreset: Coreset, model: Model, round: int) -> Message:
         arrays["labels"] = jnp.argmax(points.y, axis=1).astype(jnp.int32)
     else:
         arrays["y"] = points.y
+    if bool(jnp.any(points.weight != 1)):
+        arrays["weight"] = points.weight
     return Message("coreset", round, arrays)
 
 
 def message_coreset(message: Message, model: Model, client: str) -> Coreset:
     """The coreset in a message, with everything checked that a later computation relies on."""
     where, arrays = f"client {client}, round {message.round}, {message.kind}", message.arrays
-    if message.kind != "coreset" or not {"x", "num_examples"} < set(arrays) <= {"x", "num_examples", "labels", "y"} or len(arrays) != 3:
-        raise CoreshotError(f"{where}: a coreset has arrays x, num_examples and labels or y, found {', '.join(sorted(arrays))}; distill it again.")
+    if (
+        message.kind != "coreset"
+        or not {"x", "num_examples"} <= set(arrays) <= {"x", "num_examples", "labels", "y", "weight"}
+        or ("y" in arrays) == ("labels" in arrays)
+    ):
+        raise CoreshotError(
+            f"{where}: a coreset has x, num_examples, labels or y, and perhaps weight; found {', '.join(sorted(arrays)) or 'none'}; distill it again."
+        )
     x, count = arrays["x"], arrays["num_examples"]
     if x.ndim == 0 or x.shape[1:] != model.input_shape or len(x) == 0 or x.dtype != jnp.float32:
-        raise CoreshotError(f"{where}: x is {x.dtype} of shape {x.shape}, the study wants float32 of (points, {_list(model.input_shape)}); distill it again.")
+        raise CoreshotError(
+            f"{where}: x is {x.dtype} of shape {x.shape}, the study wants float32 of (points, {_list(model.input_shape)}); distill it again."
+        )
     if count.shape != (1,) or float(count[0]) < 1:
         raise CoreshotError(f"{where}: num_examples is {np.asarray(count).tolist()}, not one number of at least 1; distill it again.")
-    return Coreset(Points(x, _labels(arrays, len(x), model, where), jnp.ones(len(x), jnp.float32)), count[0].astype(jnp.float32))
+    weight = arrays.get("weight", jnp.ones(len(x), jnp.float32))
+    if weight.shape != (len(x),) or not bool(jnp.all(weight > 0)) or abs(float(jnp.mean(weight)) - 1) > 1e-3:
+        raise CoreshotError(f"{where}: weight is not {len(x)} positive numbers of mean 1; distill it again.")
+    return Coreset(Points(x, _labels(arrays, len(x), model, where), weight), count[0].astype(jnp.float32))
 
 
 def _labels(arrays: Mapping[str, Array], num_points: int, model: Model, where: str) -> Float[Array, "points outputs"]:

@@ -1,0 +1,137 @@
+"""The commands. A user's mistake ends with one sentence and exit code 2, anything unexpected with a traceback and 1."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from coreshot.errors import CoreshotError
+from coreshot.progress import Bar, Lines, Progress
+
+app = typer.Typer(
+    add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, help="One-shot federated learning with Bayesian pseudocoresets."
+)
+console = Console(width=None if sys.stdout.isatty() else 160)
+
+DEMO = ("moons_quick", "regression_quick")
+
+Out = Annotated[Path | None, typer.Option("--out", help="Where results go; the default is runs/PRESET.")]
+Seeds = Annotated[str | None, typer.Option("--seeds", help="Seeds to run, such as 0,1; the default is the preset's.")]
+Overrides = Annotated[list[str] | None, typer.Option("--set", help="Change a setting, such as learner.bpc.num_updates=50; may be repeated.")]
+
+
+@app.command()
+def run(
+    preset: Annotated[str, typer.Argument(help="A name from `coreshot list`, or the path of a TOML file.")],
+    overrides: Overrides = None,
+    seeds: Seeds = None,
+    out: Out = None,
+    plan: Annotated[bool, typer.Option("--plan", help="Say what it would cost, and stop.")] = False,
+) -> None:
+    """Run a preset and write results and a report; a run that was killed goes on where it stopped.
+
+    Example: coreshot run moons --seeds 0 --set learner.bpc.num_updates=50 --out runs/try
+    """
+    from coreshot.preset import load_preset
+
+    loaded = [load_preset(preset, overrides or ())]
+    folder = out or Path("runs") / loaded[0].name
+    if plan:
+        _print_plan(loaded, _parse_seeds(seeds))
+        return
+    _run(loaded, folder, _parse_seeds(seeds))
+
+
+@app.command("list")
+def list_presets() -> None:
+    """The presets that come with coreshot."""
+    from coreshot.preset import load_preset, preset_names
+
+    table = Table("preset", "what it shows", "arms", "seeds")
+    for name in preset_names():
+        preset = load_preset(name)
+        table.add_row(name, preset.title, str(len(preset.arms)), ", ".join(map(str, preset.seeds)))
+    console.print(table)
+
+
+@app.command()
+def report(folder: Annotated[Path, typer.Argument(metavar="DIR", help="A directory that `coreshot run` has written.")]) -> None:
+    """Make the report of a run anew: figures, and one HTML page that needs nothing else."""
+    from coreshot.report import write_report
+
+    console.print(f"report: {write_report(folder)}", highlight=False, soft_wrap=True)
+
+
+@app.command()
+def demo(out: Out = None, plan: Annotated[bool, typer.Option("--plan", help="Say what it would cost, and stop.")] = False) -> None:
+    """Both synthetic tasks, one seed, shortened: a few minutes on two cores."""
+    from coreshot.preset import load_preset
+
+    presets = [load_preset(name) for name in DEMO]
+    if plan:
+        _print_plan(presets, None)
+        return
+    _run(presets, out or Path("runs/demo"), None)
+
+
+def _run(presets: list, folder: Path, seeds: list[int] | None) -> None:  # type: ignore[type-arg]
+    from coreshot.experiment import run as run_presets
+    from coreshot.report import summary_table, write_report
+
+    with _progress() as progress:
+        rows = run_presets(presets, folder, seeds, progress)
+    for table in summary_table(rows):
+        console.print(table)
+    console.print(f"results: {folder / 'results.json'}", highlight=False, soft_wrap=True)
+    console.print(f"report:  {write_report(folder)}", highlight=False, soft_wrap=True)
+
+
+def _print_plan(presets: list, seeds: list[int] | None) -> None:  # type: ignore[type-arg]
+    from coreshot.plan import plan_table
+
+    with _progress() as progress:
+        tables = [plan_table(preset, seeds, progress) for preset in presets]
+    for table in tables:
+        console.print(table)
+
+
+def _parse_seeds(text: str | None) -> list[int] | None:
+    if text is None:
+        return None
+    try:
+        seeds = [int(part) for part in text.split(",")]
+    except ValueError:
+        raise CoreshotError(f"--seeds {text}: not whole numbers with commas between; write, for example, --seeds 0,1.") from None
+    if min(seeds) < 0 or len(set(seeds)) < len(seeds):
+        raise CoreshotError(f"--seeds {text}: seeds are different whole numbers of at least 0; change it.")
+    return seeds
+
+
+@contextmanager
+def _progress() -> Iterator[Progress]:
+    if not console.is_terminal:
+        yield Lines(console)
+        return
+    with Bar(console) as bar:
+        yield bar
+
+
+def main() -> None:
+    os.environ.setdefault("JAX_PLATFORMS", "cpu")
+    try:
+        app()
+    except CoreshotError as error:
+        Console(stderr=True).print(f"coreshot: {error}", style="red", highlight=False, markup=False, soft_wrap=True)
+        sys.exit(2)
+
+
+if __name__ == "__main__":
+    main()
