@@ -63,10 +63,19 @@ def list_presets() -> None:
 
 
 @app.command()
-def report(folder: Annotated[Path, typer.Argument(metavar="DIR", help="A directory that `coreshot run` has written.")]) -> None:
-    """Make the report of a run anew: figures, and one HTML page that needs nothing else."""
-    from coreshot.report import write_report
+def report(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A directory that `coreshot run` has written.")],
+    markdown: Annotated[bool, typer.Option("--markdown", help="Print the tables as Markdown, for a document, and write nothing.")] = False,
+) -> None:
+    """Make the report of a run anew: figures, and one HTML page that needs nothing else.
 
+    Example: coreshot report runs/moons
+    """
+    from coreshot.report import markdown_table, read_rows, write_report
+
+    if markdown:
+        print(markdown_table(read_rows(folder)), end="")
+        return
     console.print(f"report: {write_report(folder)}", highlight=False, soft_wrap=True)
 
 

@@ -78,20 +78,37 @@ def preset_names() -> list[str]:
 
 def load_preset(name: str, overrides: Sequence[str] = ()) -> Preset:
     """A preset that comes with coreshot, by name, or a TOML file of your own, by path; overrides are "a.b=1" in TOML's notation."""
-    path = Path(name)
-    if path.suffix == ".toml":
-        if not path.is_file():
-            raise CoreshotError(f"preset {name}: there is no such file; give the path of a TOML file, or one of {', '.join(preset_names())}.")
-        text, name = path.read_text(), path.stem
-    else:
-        text = choose("preset", name, {known: _folder() / f"{known}.toml" for known in preset_names()}, "run").read_text()
-    try:
-        values = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise CoreshotError(f"preset {name}: not valid TOML ({error}); mend that line.") from None
+    values = _read(name)
     for override in overrides:
         _override(values, override)
-    return build_preset(name, values)
+    return build_preset(Path(name).stem, values)
+
+
+def _read(name: str) -> dict[str, Any]:
+    """The values of a preset; one that names a `base` is that preset with its own values laid over it, table by table."""
+    path: Any = Path(name)
+    if path.suffix != ".toml":
+        path = choose("preset", name, {known: _folder() / f"{known}.toml" for known in preset_names()}, "coreshot")
+    elif not path.is_file():
+        raise CoreshotError(f"preset {name}: there is no such file; give the path of a TOML file, or one of {', '.join(preset_names())}.")
+    try:
+        values = tomllib.loads(path.read_text())
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise CoreshotError(f"preset {name}: not valid TOML ({error}); mend that line.") from None
+    base = values.pop("base", None)
+    if base is None:
+        return values
+    if base not in preset_names() or base == name:
+        raise CoreshotError(f"preset {name}: base {base!r} is not a preset that comes with coreshot; use one of {', '.join(preset_names())}.")
+    return _laid_over(_read(base), values)
+
+
+def _laid_over(below: dict[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    merged = dict(below)
+    for key, value in above.items():
+        both_tables = isinstance(value, Mapping) and isinstance(merged.get(key), dict)
+        merged[key] = _laid_over(merged[key], value) if both_tables else value
+    return merged
 
 
 def build_preset(name: str, values: Mapping[str, Any]) -> Preset:

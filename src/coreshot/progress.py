@@ -42,19 +42,22 @@ class Lines:
     def __init__(self, console: Console) -> None:
         self._console, self._lock = console, threading.Lock()
         self._what, self._total, self._done, self._began, self._spoke = "", 0, 0, 0.0, 0.0
+        self._first: tuple[int, float] | None = None
 
     def begin(self, what: str, total: int) -> None:
-        self._what, self._total, self._done = what, total, 0
+        self._what, self._total, self._done, self._first = what, total, 0, None
         self._began = self._spoke = time.monotonic()
 
     def advance(self, amount: int = 1) -> None:
         with self._lock:
             self._done += amount
             now = time.monotonic()
-            if now - self._spoke < SECONDS_BETWEEN_LINES:
+            # The speed is taken from the first advance on: what comes before it (experts, compilation) comes once.
+            self._first = self._first or (self._done, now)
+            if now - self._spoke < SECONDS_BETWEEN_LINES or self._done == self._first[0]:
                 return
             self._spoke = now
-            left = (now - self._began) / self._done * (self._total - self._done)
+            left = (now - self._first[1]) / (self._done - self._first[0]) * (self._total - self._done)
             self.say(f"{self._what}: {self._done} of {self._total}, about {left:.0f} s left")
 
     def end(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal
+from typing import Annotated, Literal
 
 import jax
 import jax.numpy as jnp
@@ -13,10 +13,13 @@ import numpy as np
 import optax
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, Key
+from pydantic import Field
 
 from coreshot.ascent import OPTIMIZERS, ascend, draw_batch
 from coreshot.config import Count, Positive, settings
 from coreshot.errors import CoreshotError
+from coreshot.keys import named_key
+from coreshot.learners._randomised import randomised
 from coreshot.models import Model
 from coreshot.types import Params, Points, PRNGKey
 
@@ -29,18 +32,24 @@ class Experts:
     num_steps: Count  # T
     save_interval: Count  # checkpoints every so many steps
     step_size: Positive
+    first_step: Annotated[int, Field(ge=0)] = 0  # ours: no chain starts before it, so that experts that have not yet learned are not asked
     store: Literal["memory", "disk"] = "memory"  # disk: memory-mapped, in a file that goes away with the run
     byte_budget: Count = 4_000_000_000  # of all clients that are learned together; a larger need is an error before any work
 
 
-def drawable_steps(num_steps: int, save_interval: int, chain_length: int) -> list[int]:
-    """The saved steps r with r + chain_length <= num_steps, and their ends: no other checkpoint is ever drawn."""
-    starts = range(0, num_steps - chain_length + 1, save_interval)
+def start_steps(experts: Experts, chain_length: int) -> range:
+    """The saved steps r, from first_step on, with r + chain_length <= num_steps."""
+    return range(experts.first_step, experts.num_steps - chain_length + 1, experts.save_interval)
+
+
+def drawable_steps(experts: Experts, chain_length: int) -> list[int]:
+    """Where a chain can start or end: no other checkpoint is ever drawn, so no other is kept."""
+    starts = start_steps(experts, chain_length)
     return sorted({*starts, *(start + chain_length for start in starts)})
 
 
 def bytes_needed(experts: Experts, chain_length: int, num_clients: int, num_params: int) -> int:
-    steps = drawable_steps(experts.num_steps, experts.save_interval, chain_length)
+    steps = drawable_steps(experts, chain_length)
     return 4 * num_clients * experts.num_trajectories * len(steps) * num_params
 
 
@@ -53,13 +62,20 @@ class ExpertStore:
 
     def sample(self, keys: Key[Array, " clients"], num: int) -> tuple[Array, Array]:
         """For each client: num pairs of weights (at a random step r, and at r + chain_length), [clients, num, weights] each."""
-        shape = (num,)
-        trajectory = jax.vmap(lambda key: jax.random.randint(key, shape, 0, self.checkpoints.shape[1]))(keys)
-        start = jax.vmap(lambda key: jax.random.randint(jax.random.fold_in(key, 1), shape, 0, len(self.ends)))(keys)
+        trajectory, start = self._draw(keys, num)
         client = np.arange(len(self.checkpoints))[:, None]
-        picked, starts = np.asarray(trajectory), np.asarray(start)
         # Fancy indexing copies, so what is drawn never aliases the store.
-        return jnp.asarray(self.checkpoints[client, picked, starts]), jnp.asarray(self.checkpoints[client, picked, self.ends[starts]])
+        return jnp.asarray(self.checkpoints[client, trajectory, start]), jnp.asarray(self.checkpoints[client, trajectory, self.ends[start]])
+
+    def sample_ends(self, keys: Key[Array, " clients"], num: int) -> Array:
+        """As `sample`, without the starts."""
+        trajectory, start = self._draw(keys, num)
+        return jnp.asarray(self.checkpoints[np.arange(len(self.checkpoints))[:, None], trajectory, self.ends[start]])
+
+    def _draw(self, keys: Key[Array, " clients"], num: int) -> tuple[np.ndarray, np.ndarray]:
+        trajectory = jax.vmap(lambda key: jax.random.randint(key, (num,), 0, self.checkpoints.shape[1]))(keys)
+        start = jax.vmap(lambda key: jax.random.randint(jax.random.fold_in(key, 1), (num,), 0, len(self.ends)))(keys)
+        return np.asarray(trajectory), np.asarray(start)
 
 
 def train_experts(
@@ -72,12 +88,12 @@ def train_experts(
     optimizer: str,
     batch_size: int,
     chain_length: int,
+    is_randomised: bool,
 ) -> ExpertStore:
     """All trajectories of a group of clients (points have a leading client axis), a few trajectories at a time."""
-    steps = drawable_steps(experts.num_steps, experts.save_interval, chain_length)
-    starts = [step for step in steps if step % experts.save_interval == 0 and step + chain_length <= experts.num_steps]
+    steps, starts = drawable_steps(experts, chain_length), start_steps(experts, chain_length)
     checkpoints = _allocate(experts, (len(keys), experts.num_trajectories, len(steps), model.num_params()), chain_length)
-    run = partial(_trajectories, model, experts, tuple(steps), optimizer, batch_size)
+    run = partial(_trajectories, model, experts, tuple(steps), optimizer, batch_size, is_randomised)
     for first in range(0, experts.num_trajectories, TRAJECTORIES_AT_ONCE):
         index = jnp.arange(first, min(first + TRAJECTORIES_AT_ONCE, experts.num_trajectories))
         checkpoints[:, first : first + len(index)] = np.asarray(run(keys, points, shared_key, index))
@@ -87,13 +103,14 @@ def train_experts(
 TRAJECTORIES_AT_ONCE = 20  # per client; bounds the memory of one compiled call
 
 
-@partial(jax.jit, static_argnums=(0, 1, 2, 3, 4))
+@partial(jax.jit, static_argnums=(0, 1, 2, 3, 4, 5))
 def _trajectories(
     model: Model,
     experts: Experts,
     steps: tuple[int, ...],
     optimizer: str,
     batch_size: int,
+    is_randomised: bool,
     keys: Key[Array, " clients"],
     points: Points,
     shared_key: PRNGKey,
@@ -103,6 +120,9 @@ def _trajectories(
 
     def one(key: PRNGKey, points: Points, index: Array) -> Array:
         num_examples = jnp.sum(points.weight)
+        key = jax.random.fold_in(key, index)
+        if is_randomised:
+            points = randomised(named_key(key, "randomise"), model, points)
 
         def log_density(key: PRNGKey, params: Params) -> Array:
             batch = draw_batch(key, points, batch_size)
@@ -111,7 +131,7 @@ def _trajectories(
 
         params = model.init(jax.random.fold_in(shared_key, index))
         num_saves = steps[-1] // experts.save_interval
-        step_keys = jax.random.split(jax.random.fold_in(key, index), (num_saves, experts.save_interval))
+        step_keys = jax.random.split(key, (num_saves, experts.save_interval))
 
         def until_next_save(carry: tuple[Params, optax.OptState], keys: Key[Array, " steps"]) -> tuple[tuple[Params, optax.OptState], Array]:
             carry = ascend(solver, log_density, *carry, keys)

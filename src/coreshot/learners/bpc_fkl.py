@@ -18,7 +18,8 @@ Kim et al., "On Divergence Measures for Bayesian Pseudocoresets", NeurIPS 2022 (
 Where we differ from the paper:
 - the sign of its Eq. (klgradient), which is right only if its log p is a *negative* log-likelihood (see `kl_gradient`);
 - the chain ascends log prior + log likelihood, as the table's prior precision asks (Algorithm 2 shows the likelihood alone);
-- options that are ours: point_mass, point_weights, optimizer = "adam", decay = "cosine", and going back when the points diverge.
+- options that are ours: sampling, num_data_draws, point_mass, finish, optimizer = "adam", decay = "cosine";
+- when points diverge we go back and halve their step sizes.
 """
 
 from __future__ import annotations
@@ -38,8 +39,9 @@ from jaxtyping import Array, Float, Key
 from coreshot.ascent import OPTIMIZERS, ascend, draw_batch
 from coreshot.config import Count, NonNegative, Positive, settings
 from coreshot.errors import CoreshotError
-from coreshot.keys import fold_each
+from coreshot.keys import fold_each, named_key
 from coreshot.learners._experts import Experts, ExpertStore, train_experts
+from coreshot.learners._randomised import randomised
 from coreshot.learners._start import first_labels, noise_around_mean, weighted_mean
 from coreshot.learners.protocol import Health
 from coreshot.models import LogDensity, Model
@@ -69,7 +71,7 @@ class BpcState:
     """Arrays have a leading client axis; the experts stay on the host."""
 
     points: Points  # their weights are those of the chain
-    point_weights: Array  # of mean one: what the server is told
+    point_weights: Array  # over the equal share n_m / K: what the server is told
     optimizer_state: optax.OptState
     step_scale: Array  # 1, halved each time a client's points diverge
     radius: Array  # how far from `center` a client's pseudo-inputs may go
@@ -95,10 +97,12 @@ class BpcFkl:
     coreset_chain_length: Count
     num_noise_samples: Count
     noise_scale: NonNegative
+    num_data_draws: Count | None = None  # ours: so many more expert weights for the data term, which needs no chains; None: one per chain
     optimizer: Literal["adam", "sgd"] = "sgd"  # of the pseudodata; adam is ours
     decay: Literal["none", "cosine"] = "none"  # of the pseudodata step sizes; cosine is ours
     point_mass: Literal["unit", "data"] = "unit"  # in the chain a point counts as one observation (paper) or as n_m / K of them (ours)
-    point_weights: Literal["equal", "precision"] = "equal"  # what the server is told about each point; precision is ours, for regression
+    sampling: Literal["map", "randomised"] = "map"  # experts and chains climb the posterior (paper) or a randomised one, a draw each (ours)
+    finish: Literal["none", "experts"] = "none"  # experts: labels and point weights from the experts, for regression; ours (`expert_opinion`)
 
     @property
     def num_chunks(self) -> int:
@@ -115,6 +119,7 @@ class BpcFkl:
             optimizer=self.chain_optimizer,
             batch_size=self.batch_size,
             chain_length=self.data_chain_length,
+            is_randomised=self.sampling == "randomised",
         )
 
         def start(key: PRNGKey, points: Points) -> tuple[Points, Array, Array, Array]:
@@ -135,7 +140,9 @@ class BpcFkl:
         """One chunk of pseudodata updates for every client of the group."""
         size = min(UPDATES_PER_CHUNK, self.num_updates - state.num_updates_done)
         starts, ends = state.experts.sample(fold_each(keys, 0), size * self.num_trajectories)
-        per_update = (len(keys), size, self.num_trajectories, -1)
+        per_update = (len(keys), size, -1, starts.shape[-1])
+        if self.num_data_draws:
+            ends = state.experts.sample_ends(fold_each(keys, 2), size * self.num_data_draws)
         points, optimizer_state, is_good, gradient_norm = _run_chunk(
             self,
             model,
@@ -150,9 +157,14 @@ class BpcFkl:
         done = state.num_updates_done + size
         health = Health(np.where(bad >= 0, state.num_updates_done + bad, -1), norms[np.arange(len(norms)), before], done, self.num_updates)
         state = replace(state, points=points, optimizer_state=optimizer_state, num_updates_done=done)
-        if done == self.num_updates and self.point_weights == "precision":
-            state = replace(state, point_weights=precision_weights(model, points, jnp.asarray(state.experts.checkpoints[:, :, -1])))
-        return state, health
+        return (self._finish(model, state) if done == self.num_updates else state), health
+
+    def _finish(self, model: Model, state: BpcState) -> BpcState:
+        """What the experts' last weights still have to say about the points, where that is asked for."""
+        if self.finish == "none":
+            return state
+        labels, weights = expert_opinion(model, state.points, state.num_examples, jnp.asarray(state.experts.checkpoints[:, :, -1]))
+        return replace(state, points=Points(state.points.x, labels, state.points.weight), point_weights=weights)
 
     def slower(self, state: BpcState, clients: np.ndarray) -> BpcState:
         return replace(state, step_scale=jnp.where(clients, state.step_scale / 2, state.step_scale))
@@ -175,35 +187,40 @@ class BpcFkl:
         return optax.partition(parts, Points("x", "y", "fixed"))  # type: ignore[arg-type]
 
     def _check(self, model: Model) -> None:
-        if self.point_weights == "precision" and model.kind != "regression":
-            raise CoreshotError('learner: point_weights = "precision" needs a regression task; set it to "equal".')
-        if self.data_chain_length > self.experts.num_steps:
+        if self.finish == "experts" and model.kind != "regression":
+            raise CoreshotError('learner: finish = "experts" needs a regression task; set it to "none".')
+        experts, length = self.experts, self.data_chain_length
+        if experts.first_step + length > experts.num_steps:
             raise CoreshotError(
-                f"learner: data_chain_length {self.data_chain_length} is longer than the experts' {self.experts.num_steps} steps; "
-                "lower it or raise experts.num_steps."
+                f"learner: a chain of data_chain_length {length} from experts.first_step {experts.first_step} on is longer than the experts' "
+                f"{experts.num_steps} steps; lower it or raise experts.num_steps."
             )
-        if self.data_chain_length % self.experts.save_interval:
+        if length % experts.save_interval or experts.first_step % experts.save_interval:
             raise CoreshotError(
-                f"learner: data_chain_length {self.data_chain_length} is no multiple of experts.save_interval {self.experts.save_interval}, "
-                "so a chain would end between two checkpoints; change one of them."
+                f"learner: data_chain_length {length} and experts.first_step {experts.first_step} must be multiples of experts.save_interval "
+                f"{experts.save_interval}, or a chain would start or end between two checkpoints; change one of them."
             )
 
 
 @partial(jax.jit, static_argnums=0)
-def precision_weights(model: Model, points: Points, experts: Float[Array, "clients experts weights"]) -> Float[Array, "clients points"]:
-    """Weights of mean one, proportional to 1 / E_D[(u - f(z))^2]: a point counts as much as the experts agree on it.
+def expert_opinion(
+    model: Model, points: Points, num_examples: Float[Array, " clients"], experts: Float[Array, "clients experts weights"]
+) -> tuple[Float[Array, "clients points outputs"], Float[Array, "clients points"]]:
+    """The label and the weight of each point at which the KL is stationary, if the coreset's posterior passes through its labels.
 
-    The KL is stationary in a point's weight w where E_C[(u - f)^2] = E_D[(u - f)^2], and the left side is about noise_scale^2 / w.
-    Points that ended where the client has no data (the experts disagree there) would else count as much as those on the data.
+    In a label u: E_C[f(z)] = E_D[f(z)], so u is the experts' mean. (Of points that meet, the learned labels only agree on average.)
+    In a weight w: E_C[(u - f)^2] = E_D[(u - f)^2], and the left side is noise_scale^2 / w: a point counts as far as the experts agree on it,
+    and one that ended where the client knows little counts little. Weights are over the equal share n_m / K; together they are at most n_m.
     """
     unravel = _unraveller(model)
 
-    def one_client(points: Points, experts: Array) -> Array:
+    def one_client(points: Points, num_examples: Array, experts: Array) -> tuple[Array, Array]:
         outputs = jax.vmap(lambda flat: model.apply(unravel(flat), points.x))(experts)
-        precision = 1 / jnp.maximum(jnp.mean((outputs - points.y) ** 2, axis=(0, 2)), 1e-12)
-        return precision / jnp.mean(precision)
+        observations = model.noise_scale**2 / jnp.maximum(jnp.mean(jnp.var(outputs, axis=0), axis=-1), 1e-12)
+        observations = observations * jnp.minimum(1.0, num_examples / jnp.sum(observations))
+        return jnp.mean(outputs, axis=0), observations / (num_examples / points.num_points)
 
-    return jax.vmap(one_client)(points, experts)
+    return jax.vmap(one_client)(points, num_examples, experts)
 
 
 def _unraveller(model: Model) -> Callable[[Array], Params]:
@@ -248,8 +265,10 @@ def _estimate_gradient(learner: BpcFkl, model: Model, points: Points, key: PRNGK
     key_chain, key_noise = jax.random.split(key)
 
     def chain(key: PRNGKey, params: Params) -> Params:
+        seen = randomised(named_key(key, "randomise"), model, points) if learner.sampling == "randomised" else points
+
         def log_density(key: PRNGKey, params: Params) -> Float[Array, ""]:
-            batch = LogDensity(model, draw_batch(key, points, learner.batch_size))
+            batch = LogDensity(model, draw_batch(key, seen, learner.batch_size))
             return batch(params) / jnp.sum(points.weight)
 
         return ascend(solver, log_density, params, solver.init(params), jax.random.split(key, learner.coreset_chain_length))[0]
@@ -257,9 +276,10 @@ def _estimate_gradient(learner: BpcFkl, model: Model, points: Points, key: PRNGK
     chained = jax.vmap(chain)(jax.random.split(key_chain, len(starts)), jax.vmap(unravel)(starts))
     coreset_ends = jax.vmap(lambda params: ravel_pytree(params)[0])(chained)
 
-    def perturbed(ends: Array, key: PRNGKey) -> Params:
-        noise = jax.random.normal(key, (len(ends), learner.num_noise_samples, ends.shape[1]))
+    def perturbed(ends: Array, key: PRNGKey, num_samples: int) -> Params:
+        noise = jax.random.normal(key, (len(ends), num_samples, ends.shape[1]))
         return jax.vmap(unravel)((ends[:, None] + learner.noise_scale * noise).reshape(-1, ends.shape[1]))
 
     key_data, key_coreset = jax.random.split(key_noise)
-    return kl_gradient(model, points, perturbed(ends, key_data), perturbed(coreset_ends, key_coreset))
+    data_samples = 1 if learner.num_data_draws else learner.num_noise_samples
+    return kl_gradient(model, points, perturbed(ends, key_data, data_samples), perturbed(coreset_ends, key_coreset, learner.num_noise_samples))

@@ -50,7 +50,7 @@ def point_weights(weighting: Weighting, num_examples: Float[Array, " clients"], 
 def pool_coresets(coresets: Mapping[str, Coreset], weighting: Weighting) -> Points:
     """All points in the order of the clients' names, so that the order of arrival does not matter.
 
-    A coreset's own weights (of mean one) say how its points share what the weighting gives to the client.
+    A coreset's own weights, of mean at most one, say how its points share what the weighting gives to the client.
     """
     ordered = [coresets[name] for name in sorted(coresets)]
     examples = jnp.stack([jnp.asarray(coreset.num_examples, jnp.float32) for coreset in ordered])
@@ -92,8 +92,8 @@ def message_coreset(message: Message, model: Model, client: str) -> Coreset:
     if count.shape != (1,) or float(count[0]) < 1:
         raise CoreshotError(f"{where}: num_examples is {np.asarray(count).tolist()}, not one number of at least 1; distill it again.")
     weight = arrays.get("weight", jnp.ones(len(x), jnp.float32))
-    if weight.shape != (len(x),) or not bool(jnp.all(weight > 0)) or abs(float(jnp.mean(weight)) - 1) > 1e-3:
-        raise CoreshotError(f"{where}: weight is not {len(x)} positive numbers of mean 1; distill it again.")
+    if weight.shape != (len(x),) or not bool(jnp.all(weight > 0)) or float(jnp.mean(weight)) > 1.001:
+        raise CoreshotError(f"{where}: weight is not {len(x)} positive numbers of mean at most 1; distill it again.")
     return Coreset(Points(x, _labels(arrays, len(x), model, where), weight), count[0].astype(jnp.float32))
 
 
