@@ -43,11 +43,11 @@ def draw_batch(key: PRNGKey, points: Points, batch_size: int) -> Points:
 
     Padding must sit at the end; it is never drawn, so a padded client draws the same batches as the same client unpadded.
     """
+    if points.num_points <= batch_size:  # known while compiling: the usual case for a coreset, and no draw in its loop
+        return points
     num_real = jnp.sum(points.weight > 0)
-    size = min(batch_size, points.num_points)
-    everything = jnp.arange(size)
-    drawn = jax.random.randint(key, (size,), 0, num_real)
+    drawn = jax.random.randint(key, (batch_size,), 0, num_real)
     take_all = num_real <= batch_size
-    index = jnp.where(take_all, everything, drawn)
+    index = jnp.where(take_all, jnp.arange(batch_size), drawn)
     batch = jax.tree.map(lambda array: array[index], points)
-    return batch.reweighted(jnp.where(take_all, batch.weight, batch.weight * num_real / size))
+    return batch.reweighted(jnp.where(take_all, batch.weight, batch.weight * num_real / batch_size))

@@ -210,13 +210,18 @@ def expert_opinion(
 
     In a label u: E_C[f(z)] = E_D[f(z)], so u is the experts' mean. (Of points that meet, the learned labels only agree on average.)
     In a weight w: E_C[(u - f)^2] = E_D[(u - f)^2], and the left side is noise_scale^2 / w: a point counts as far as the experts agree on it,
-    and one that ended where the client knows little counts little. Weights are over the equal share n_m / K; together they are at most n_m.
+    and one that ended where the client knows little counts little. Points on which the experts err together say the same thing, and share
+    its weight. Weights are over the equal share n_m / K; together they are at most n_m.
     """
     unravel = _unraveller(model)
 
     def one_client(points: Points, num_examples: Array, experts: Array) -> tuple[Array, Array]:
         outputs = jax.vmap(lambda flat: model.apply(unravel(flat), points.x))(experts)
-        observations = model.noise_scale**2 / jnp.maximum(jnp.mean(jnp.var(outputs, axis=0), axis=-1), 1e-12)
+        deviation = outputs - jnp.mean(outputs, axis=0)
+        covariance = jnp.einsum("eko,elo->kl", deviation, deviation) / deviation.shape[0] / deviation.shape[2]
+        variance = jnp.maximum(jnp.diag(covariance), 1e-12)
+        num_alike = jnp.sum(covariance**2 / (variance[:, None] * variance[None]), axis=1)  # 1 for a point that stands alone
+        observations = model.noise_scale**2 / variance / num_alike
         observations = observations * jnp.minimum(1.0, num_examples / jnp.sum(observations))
         return jnp.mean(outputs, axis=0), observations / (num_examples / points.num_points)
 
