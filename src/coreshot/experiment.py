@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import os
 import platform
-import re
 import time
 from collections.abc import Iterator, MutableMapping, Sequence
 from dataclasses import asdict, dataclass
@@ -88,8 +87,7 @@ class Job:
 
     @property
     def folder(self) -> Path:
-        slug = re.sub(r"[^a-z0-9]+", "-", self.arm.label.lower()).strip("-")
-        return Path("arms") / self.preset.name / slug / f"seed-{self.seed}"
+        return Path("arms") / self.preset.name / self.arm.slug / f"seed-{self.seed}"
 
     @property
     def study(self) -> Study:
@@ -125,10 +123,13 @@ def claim(presets: Sequence[Preset], out: Path) -> None:
     """Make the directory, or make sure that it belongs to this configuration (the seeds may differ: they add rows)."""
     config = {preset.name: {key: value for key, value in preset.resolved.items() if key != "seeds"} for preset in presets}
     path = out / "config.json"
-    if out.exists() and not out.is_dir():
-        raise CoreshotError(f"{out}: is a file, not a directory; choose another --out.")
+    for part in (out, *out.parents):
+        if part.exists() and not part.is_dir():
+            raise CoreshotError(f"{part}: is a file, not a directory; choose another --out.")
     if not path.exists():
-        if out.exists() and any(out.iterdir()):
+        # A kill may have come after environment.json, or have left a temporary file: still ours, still empty.
+        others = [entry for entry in out.iterdir() if entry.name != "environment.json" and entry.suffix != ".tmp"] if out.exists() else []
+        if others:
             raise CoreshotError(f"{out}: is not empty and holds no coreshot run; choose another --out.")
         write_json(out / "environment.json", environment())
         write_json(path, config)

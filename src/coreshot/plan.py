@@ -77,7 +77,9 @@ def _wire(preset: Preset, name: str, data: FederatedData, num_seeds: int) -> str
     for client, points in data.clients.items():
         size = study.learner.num_points or points.num_points
         labels = (
-            jax.nn.one_hot(jnp.zeros(size), study.model.num_outputs) if data.kind == "classification" else jnp.zeros((size, study.model.num_outputs))
+            jax.nn.one_hot(jnp.zeros(size, int), study.model.num_outputs)
+            if data.kind == "classification"
+            else jnp.zeros((size, study.model.num_outputs))
         )
         coreset = Coreset(points_of(jnp.zeros((size, *study.model.input_shape)), labels), jnp.asarray(1.0))
         for direction, message in (("down", Message("invitation", 0, {})), ("up", coreset_message(coreset, study.model, 0))):

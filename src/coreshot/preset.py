@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -27,6 +28,11 @@ class Arm:
     learner: str
     inference: str
     weighting: Weighting
+
+    @property
+    def slug(self) -> str:
+        """The name of its folder."""
+        return re.sub(r"[^a-z0-9]+", "-", self.label.lower()).strip("-")
 
 
 @settings
@@ -119,10 +125,12 @@ def build_preset(name: str, values: Mapping[str, Any]) -> Preset:
     for arm in outline.arm:
         choose("learner", arm.learner, learners, f"{where}, arm {arm.label!r}")
         choose("inference", arm.inference, inferences, f"{where}, arm {arm.label!r}")
-    labels = [arm.label for arm in outline.arm]
-    for label in labels:
-        if labels.count(label) > 1:
-            raise CoreshotError(f"{where}: two arms are labelled {label!r}; give each a label of its own.")
+    slugs = [arm.slug for arm in outline.arm]
+    for arm in outline.arm:
+        if slugs.count(arm.slug) > 1:
+            raise CoreshotError(f"{where}: another arm's label has the same letters and digits as {arm.label!r}; give each a label of its own.")
+    if not outline.seeds or min(outline.seeds) < 0 or len(set(outline.seeds)) < len(outline.seeds):
+        raise CoreshotError(f"{where}: seeds = {list(outline.seeds)}: seeds are different whole numbers of at least 0; change it.")
     return Preset(
         name=name,
         title=outline.title,

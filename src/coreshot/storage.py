@@ -7,6 +7,8 @@ import os
 from pathlib import Path
 from typing import Any
 
+from coreshot.errors import CoreshotError
+
 
 def write_bytes(path: Path, data: bytes) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -23,4 +25,7 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def read_json(path: Path) -> Any:
-    return json.loads(path.read_text())
+    try:
+        return json.loads(path.read_text())
+    except ValueError as error:
+        raise CoreshotError(f"{path}: not valid JSON ({error}); it was changed by hand or damaged: restore it, or use another directory.") from None

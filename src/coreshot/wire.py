@@ -44,6 +44,8 @@ def decode_message(data: bytes, *, study_hash: str, client: str | None = None) -
     if client is not None and header["client"] != client:
         raise CoreshotError(f"{where}: came in the name of {client}; check who sent it.")
     for name, array in arrays.items():
+        if array.dtype not in (np.float32, np.int32):
+            raise CoreshotError(f"{where}: array {name!r} is of type {array.dtype}, not float32 or int32; the message is refused.")
         if not np.all(np.isfinite(array)):
             raise CoreshotError(f"{where}: array {name!r} has values that are not finite; the message is refused.")
     # jax arrays, not NumPy's: in-process and over-the-wire runs must take the same code paths to the last bit.

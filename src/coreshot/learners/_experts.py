@@ -153,4 +153,5 @@ def _allocate(experts: Experts, shape: tuple[int, ...], chain_length: int) -> np
         )
     if experts.store == "memory":
         return np.empty(shape, np.float32)
-    return np.memmap(tempfile.TemporaryFile(prefix="coreshot-experts-"), np.float32, "w+", shape=shape)
+    with tempfile.TemporaryFile(prefix="coreshot-experts-") as file:  # the map outlives the file handle, and takes the file with it
+        return np.memmap(file, np.float32, "w+", shape=shape)

@@ -102,7 +102,7 @@ class BpcFkl:
     decay: Literal["none", "cosine"] = "none"  # of the pseudodata step sizes; cosine is ours
     point_mass: Literal["unit", "data"] = "unit"  # in the chain a point counts as one observation (paper) or as n_m / K of them (ours)
     sampling: Literal["map", "randomised"] = "map"  # experts and chains climb the posterior (paper) or a randomised one, a draw each (ours)
-    finish: Literal["none", "experts"] = "none"  # experts: labels and point weights from the experts, for regression; ours (`expert_opinion`)
+    finish: Literal["none", "experts"] = "none"  # ours: labels and point weights from the experts (`expert_opinion`), for regression
 
     @property
     def num_chunks(self) -> int:
@@ -163,8 +163,10 @@ class BpcFkl:
         """What the experts' last weights still have to say about the points, where that is asked for."""
         if self.finish == "none":
             return state
-        labels, weights = expert_opinion(model, state.points, state.num_examples, jnp.asarray(state.experts.checkpoints[:, :, -1]))
-        return replace(state, points=Points(state.points.x, labels, state.points.weight), point_weights=weights)
+        points = state.points
+        labels, observations = expert_opinion(model, points, state.num_examples, jnp.asarray(state.experts.checkpoints[:, :, -1]))
+        share = state.num_examples[:, None] / self.num_points
+        return replace(state, points=Points(points.x, labels, points.weight), point_weights=observations / share)
 
     def slower(self, state: BpcState, clients: np.ndarray) -> BpcState:
         return replace(state, step_scale=jnp.where(clients, state.step_scale / 2, state.step_scale))
@@ -206,12 +208,12 @@ class BpcFkl:
 def expert_opinion(
     model: Model, points: Points, num_examples: Float[Array, " clients"], experts: Float[Array, "clients experts weights"]
 ) -> tuple[Float[Array, "clients points outputs"], Float[Array, "clients points"]]:
-    """The label and the weight of each point at which the KL is stationary, if the coreset's posterior passes through its labels.
+    """The label and the weight (in observations) of each point at which the KL is stationary, if the coreset's posterior passes by its labels.
 
     In a label u: E_C[f(z)] = E_D[f(z)], so u is the experts' mean. (Of points that meet, the learned labels only agree on average.)
     In a weight w: E_C[(u - f)^2] = E_D[(u - f)^2], and the left side is noise_scale^2 / w: a point counts as far as the experts agree on it,
     and one that ended where the client knows little counts little. Points on which the experts err together say the same thing, and share
-    its weight. Weights are over the equal share n_m / K; together they are at most n_m.
+    its weight. Together the weights are at most n_m.
     """
     unravel = _unraveller(model)
 
@@ -223,7 +225,7 @@ def expert_opinion(
         num_alike = jnp.sum(covariance**2 / (variance[:, None] * variance[None]), axis=1)  # 1 for a point that stands alone
         observations = model.noise_scale**2 / variance / num_alike
         observations = observations * jnp.minimum(1.0, num_examples / jnp.sum(observations))
-        return jnp.mean(outputs, axis=0), observations / (num_examples / points.num_points)
+        return jnp.mean(outputs, axis=0), observations
 
     return jax.vmap(one_client)(points, num_examples, experts)
 
@@ -255,7 +257,7 @@ def _run_chunk(
             if model.kind == "classification" and learner.step_size_y > 0:
                 points = Points(points.x, jax.vmap(optax.projections.projection_simplex)(points.y), points.weight)
             is_good = jnp.all(jnp.abs(points.x - center) < radius) & jnp.all(jnp.isfinite(points.y))
-            return (points, optimizer_state), (is_good, optax.global_norm((gradient.x, gradient.y)))
+            return (points, optimizer_state), (is_good, optax.tree.norm((gradient.x, gradient.y)))
 
         (points, optimizer_state), (is_good, norm) = jax.lax.scan(update, (points, optimizer_state), (keys, starts, ends))
         return points, optimizer_state, is_good, norm

@@ -49,7 +49,7 @@ class ClassMean(Immediate):
         def one(key: PRNGKey, points: Points) -> Coreset:
             classes = points if model.kind == "classification" else Points(points.x, jnp.ones((points.num_points, 1)), points.weight)
             label = label_cycle(classes, self.num_points)
-            groups = jnp.cumsum(label[:, None] == label[None], axis=1)[-1]  # how many groups each point's class has
+            groups = jnp.sum(label[:, None] == label[None], axis=1)  # how many groups each point's class has
             turn = jnp.sum(jnp.tril(label[:, None] == label[None], -1), axis=1)  # which of them this point is
             score = jax.vmap(lambda index: jax.random.uniform(jax.random.fold_in(key, index)))(jnp.arange(points.num_points))
 

@@ -84,11 +84,12 @@ def message_coreset(message: Message, model: Model, client: str) -> Coreset:
         raise CoreshotError(
             f"{where}: a coreset has x, num_examples, labels or y, and perhaps weight; found {', '.join(sorted(arrays)) or 'none'}; distill it again."
         )
+    wrong = [name for name, array in arrays.items() if array.dtype != (jnp.int32 if name == "labels" else jnp.float32)]
+    if wrong:
+        raise CoreshotError(f"{where}: array {wrong[0]!r} is of type {arrays[wrong[0]].dtype}; labels are int32, all else float32; distill it again.")
     x, count = arrays["x"], arrays["num_examples"]
-    if x.ndim == 0 or x.shape[1:] != model.input_shape or len(x) == 0 or x.dtype != jnp.float32:
-        raise CoreshotError(
-            f"{where}: x is {x.dtype} of shape {x.shape}, the study wants float32 of (points, {_list(model.input_shape)}); distill it again."
-        )
+    if x.ndim == 0 or x.shape[1:] != model.input_shape or len(x) == 0:
+        raise CoreshotError(f"{where}: x has shape {x.shape}, the study wants (points, {_list(model.input_shape)}); distill it again.")
     if count.shape != (1,) or float(count[0]) < 1:
         raise CoreshotError(f"{where}: num_examples is {np.asarray(count).tolist()}, not one number of at least 1; distill it again.")
     weight = arrays.get("weight", jnp.ones(len(x), jnp.float32))
@@ -150,6 +151,8 @@ class OneShot:
         return {name: (coreset_message(one.coreset, model, message.round), one.notes) for name, one in learned.items()}
 
     def receive(self, key: PRNGKey, model: Model, state: OneShotState, replies: Mapping[str, Message]) -> OneShotState:
+        if not replies:
+            raise CoreshotError("round 0: no client replied; ask again, or let more of them take part.")
         arrived = {name: message_coreset(message, model, name) for name, message in replies.items()}
         return replace(state, coresets={**state.coresets, **arrived}, is_done=True)
 

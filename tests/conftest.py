@@ -1,0 +1,217 @@
+"""What several test files share: a compilation cache, one file per worker, and small models, data and settings."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from coreshot.config import decode_named
+from coreshot.learners import LEARNERS
+from coreshot.models import Mlp, Model
+from coreshot.study import Agreement, Study
+from coreshot.types import Params, Points, points_of
+
+jax.config.update("jax_platforms", "cpu")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    # One directory a worker: jax writes entries in place, so a second process could read half of one.
+    worker = os.environ.get("PYTEST_XDIST_WORKER", "main")
+    jax.config.update("jax_compilation_cache_dir", str(config.cache.mkdir("jax") / worker))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """The tests of a file run in one process: they share what they have compiled."""
+    from xdist.scheduler import LoadFileScheduling
+
+    return LoadFileScheduling(config, log)
+
+
+@pytest.fixture(scope="session")
+def project() -> Path:
+    return Path(__file__).parent.parent
+
+
+@pytest.fixture(scope="session")
+def source(project: Path) -> Path:
+    return project / "src" / "coreshot"
+
+
+@pytest.fixture
+def one_group(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All clients are learned together, whatever the number of cores: neighbours are then really neighbours."""
+    monkeypatch.setattr("coreshot.learners.distill.os.cpu_count", lambda: 1)
+
+
+# A conjugate model: one Dense layer, so theta = (bias, two slopes), and every posterior is a Gaussian that can be written down.
+
+
+@dataclass(frozen=True)
+class Gaussian:
+    mean: jax.Array
+    covariance: jax.Array
+
+
+@dataclass(frozen=True)
+class LinearGaussian:
+    """The model and its closed forms; flat weights are the bias and then the two slopes."""
+
+    model: Model
+
+    def posterior(self, points: Points) -> Gaussian:
+        return Gaussian(*_closed_form(self.model.prior_precision, self.model.noise_scale, points))
+
+    def unravel_all(self, flat: jax.Array) -> Params:
+        """[samples, 3] as the model's weights, one sample a row."""
+        return {"Dense_0": {"bias": flat[:, :1], "kernel": flat[:, 1:, None]}}
+
+    def unravel(self, flat: jax.Array) -> Params:
+        return {"Dense_0": {"bias": flat[:1], "kernel": flat[1:, None]}}
+
+    def ravel_all(self, params: Params) -> np.ndarray:
+        layer = params["Dense_0"]
+        return np.concatenate([np.asarray(layer["bias"], np.float64), np.asarray(layer["kernel"], np.float64)[..., 0]], axis=1)
+
+
+@partial(jax.jit, static_argnums=(0, 1))
+def _closed_form(prior_precision: float, noise_scale: float, points: Points) -> tuple[jax.Array, jax.Array]:
+    features = jnp.concatenate([jnp.ones((points.num_points, 1)), points.x], axis=1)
+    scaled = features * points.weight[:, None] / noise_scale**2
+    covariance = jnp.linalg.inv(prior_precision * jnp.eye(3) + scaled.T @ features)
+    return covariance @ scaled.T @ points.y[:, 0], covariance
+
+
+def linear_gaussian(noise_scale: float = 0.5, prior_precision: float = 1.0) -> LinearGaussian:
+    return LinearGaussian(Model(Mlp(hidden=(), activation="relu"), "regression", (2,), 1, prior_precision, noise_scale))
+
+
+@pytest.fixture(scope="session")
+def make_linear() -> Callable[..., LinearGaussian]:
+    return linear_gaussian
+
+
+@pytest.fixture(scope="session")
+def linear() -> LinearGaussian:
+    return linear_gaussian()
+
+
+@pytest.fixture(scope="session")
+def linear_points() -> Points:
+    """24 observations of 0.3 + x0 - 0.5 x1, with noise 0.5."""
+    draws = np.random.default_rng(7)
+    x = draws.normal(size=(24, 2))
+    return points_of(x, (0.3 + x @ [1.0, -0.5] + 0.5 * draws.normal(size=24))[:, None])
+
+
+# Small classification and regression problems for everything that learns.
+
+
+def small_model(kind: str) -> Model:
+    if kind == "classification":
+        return Model(Mlp(hidden=(4,), activation="tanh"), "classification", (2,), 2, 0.1, 1.0)
+    return Model(Mlp(hidden=(4,), activation="swish"), "regression", (2,), 1, 0.1, 0.3)
+
+
+def small_points(kind: str, seed: int, num_points: int) -> Points:
+    draws = np.random.default_rng(seed)
+    x = draws.normal(size=(num_points, 2))
+    if kind == "regression":
+        return points_of(x, np.sin(x[:, :1]) + 0.3 * draws.normal(size=(num_points, 1)))
+    label = np.arange(num_points) % 2
+    return points_of(x + 2.0 * label[:, None], np.eye(2)[label])
+
+
+@pytest.fixture(scope="session")
+def make_model() -> Callable[[str], Model]:
+    return small_model
+
+
+@pytest.fixture(scope="session")
+def make_points() -> Callable[[str, int, int], Points]:
+    return small_points
+
+
+BPC = {
+    "name": "bpc_fkl",
+    "num_points": 3,
+    "num_updates": 3,
+    "batch_size": 8,
+    "init_scale": 0.5,
+    "step_size_x": 0.05,
+    "step_size_y": 0.0,
+    "num_trajectories": 2,
+    "chain_optimizer": "adam",
+    "chain_step_size": 0.02,
+    "data_chain_length": 4,
+    "coreset_chain_length": 4,
+    "num_noise_samples": 2,
+    "noise_scale": 0.01,
+    "experts": {"num_trajectories": 3, "num_steps": 10, "save_interval": 2, "step_size": 0.02},
+}
+
+
+@pytest.fixture(scope="session")
+def bpc_settings() -> dict[str, Any]:
+    """Plain values of a BPC-fKL learner that takes a second."""
+    return BPC
+
+
+@pytest.fixture(scope="session")
+def make_bpc() -> Callable[..., Any]:
+    """A small BPC-fKL learner; `experts` changes single values of the experts."""
+
+    def make(experts: dict[str, Any] | None = None, **changes: Any) -> Any:
+        return decode_named(LEARNERS, {**BPC, **changes, "experts": {**BPC["experts"], **(experts or {})}}, "test", "learner")
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def make_study() -> Callable[..., Study]:
+    def make(kind: str = "classification", learner: dict[str, Any] | None = None, seed: int = 0) -> Study:
+        model = small_model(kind)
+        terms = Agreement(
+            task="test",
+            kind=kind,
+            input_shape=model.input_shape,
+            num_outputs=model.num_outputs,
+            prior_precision=model.prior_precision,
+            noise_scale=model.noise_scale,
+            seed=seed,
+        )
+        return Study(terms, model.network, decode_named(LEARNERS, learner or BPC, "test", "learner"))
+
+    return make
+
+
+def trees_equal(one: Any, other: Any) -> bool:
+    """Bit by bit: same structure, same shapes, same types, same values."""
+    if jax.tree.structure(one) != jax.tree.structure(other):
+        return False
+    pairs = zip(map(np.asarray, jax.tree.leaves(one)), map(np.asarray, jax.tree.leaves(other)), strict=True)
+    return all(a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes() for a, b in pairs)
+
+
+@pytest.fixture(scope="session")
+def same() -> Callable[[Any, Any], bool]:
+    return trees_equal
+
+
+@pytest.fixture
+def no_leftovers(tmp_path: Path) -> Iterator[Path]:
+    """An empty directory that must be empty afterwards."""
+    folder = tmp_path / "empty"
+    folder.mkdir()
+    yield folder
+    assert list(folder.iterdir()) == []

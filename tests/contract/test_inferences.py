@@ -1,0 +1,75 @@
+"""Every inference of the registry keeps its contract: shapes, determinism, one compilation for any points of a shape."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from coreshot.config import decode_named, encode_named
+from coreshot.inference import INFERENCES
+from coreshot.inference.hmc import sample_chains as hmc_compiled
+from coreshot.inference.map_estimate import _climb_all as map_compiled
+from coreshot.inference.nuts import _sample_chains as nuts_compiled
+from coreshot.models import LogDensity
+
+SETTINGS = {
+    "map_estimate": {"optimizer": "adam", "step_size": 0.02, "num_steps": 5, "num_chains": 3},
+    "hmc": {"step_size": 0.05, "inverse_mass": 1.0, "num_integration_steps": 2, "num_warmup": 2, "num_samples": 4, "num_chains": 3},
+    "nuts": {"num_warmup": 4, "num_samples": 4, "num_chains": 3, "max_doublings": 2},
+}
+COMPILED = {"map_estimate": map_compiled, "hmc": hmc_compiled, "nuts": nuts_compiled}
+USES_NO_KEY = {"map_estimate"}
+
+
+def test_every_inference_is_tested():
+    assert SETTINGS.keys() == COMPILED.keys() == INFERENCES.keys()
+
+
+@pytest.fixture(scope="module", params=SETTINGS)
+def name(request):
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def infer(name, linear, linear_points):
+    """A run of the inference; made anew each time, so that equal settings must be found in the compilation cache."""
+
+    def run(key_seed=0, points=linear_points):
+        inference = decode_named(INFERENCES, {"name": name, **SETTINGS[name]}, "test", "inference")
+        init = linear.unravel_all(jnp.asarray(np.random.default_rng(1).normal(size=(inference.num_chains, 3)), jnp.float32))
+        return inference(jax.random.key(key_seed), LogDensity(linear.model, points), init)
+
+    return run
+
+
+def test_shapes_and_finite_values(infer, name, linear):
+    posterior, info = infer()
+    num_samples = 3 * SETTINGS[name].get("num_samples", 1)
+    assert posterior.num_samples == num_samples
+    assert posterior.params["Dense_0"]["kernel"].shape == (num_samples, 2, 1)
+    assert posterior.params["Dense_0"]["bias"].shape == (num_samples, 1)
+    assert np.all(np.isfinite(linear.ravel_all(posterior.params)))
+    assert all(len(value) == 3 and np.all(np.isfinite(value)) for value in info.values())
+
+
+def test_same_key_same_answer(infer, same):
+    assert same(infer(), infer())
+
+
+def test_another_key_another_answer(infer, name, same):
+    assert same(infer()[0], infer(key_seed=1)[0]) == (name in USES_NO_KEY)
+
+
+def test_other_points_of_the_same_shape_do_not_compile_again(infer, name, linear_points, same):
+    first = infer()
+    before = COMPILED[name]._cache_size()
+    second = infer(points=linear_points.reweighted(2 * linear_points.weight))
+    assert COMPILED[name]._cache_size() == before > 0
+    assert not same(first[0], second[0])
+
+
+def test_settings_survive_encoding_and_count_gradients(name):
+    inference = decode_named(INFERENCES, {"name": name, **SETTINGS[name]}, "test", "inference")
+    assert decode_named(INFERENCES, encode_named(INFERENCES, inference), "test", "inference") == inference
+    # 5 steps; (2 + 4) transitions of 2 steps; (4 + 4) transitions of at most 2^2.
+    assert inference.num_gradients == {"map_estimate": 5, "hmc": 12, "nuts": 32}[name]

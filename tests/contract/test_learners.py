@@ -1,0 +1,123 @@
+"""Every learner of the registry keeps the learners' contract: shapes, determinism, and a coreset that depends on its own client alone."""
+
+import jax
+import numpy as np
+import pytest
+
+from coreshot.config import decode_named, encode_named
+from coreshot.keys import client_key
+from coreshot.learners import LEARNERS
+from coreshot.learners._experts import _trajectories
+from coreshot.learners.bpc_fkl import _run_chunk
+from coreshot.learners.distill import distill
+from coreshot.methods.one_shot import coreset_message, message_coreset
+
+NUM_POINTS = 3
+SETTINGS = {
+    "bpc_fkl": {},  # filled from the shared small settings
+    "everything": {},
+    "random_subset": {"num_points": NUM_POINTS},
+    "class_mean": {"num_points": NUM_POINTS},
+    "noise": {"num_points": NUM_POINTS, "init_scale": 0.5},
+}
+USES_NO_KEY = {"everything"}
+KINDS = ("classification", "regression")
+# Learned points agree to 1e-5 between groups of other sizes, not bit by bit: XLA splits sums differently for other shapes, and training
+# carries that on. The same holds for a mean over all records of a padded client.
+MOVES_IN_THE_LAST_BITS = {("bpc_fkl", "classification"), ("class_mean", "regression")}
+# Learned groups compile for ten seconds each, and regression differs from classification in its likelihood only.
+IN_GROUPS = [(name, kind) for name in SETTINGS for kind in KINDS if (name, kind) != ("bpc_fkl", "regression")]
+
+
+def test_every_learner_is_tested():
+    assert SETTINGS.keys() == LEARNERS.keys()
+
+
+@pytest.fixture(scope="module")
+def make_learner(bpc_settings):
+    return lambda name: decode_named(LEARNERS, bpc_settings if name == "bpc_fkl" else {"name": name, **SETTINGS[name]}, "test", "learner")
+
+
+@pytest.fixture(scope="module")
+def make_clients(make_points):
+    """Clients of different sizes, all larger than a batch: in a group all but the largest are padded."""
+    return lambda kind: {name: make_points(kind, seed, size) for seed, (name, size) in enumerate({"a": 9, "b": 12, "c": 16}.items())}
+
+
+@pytest.fixture
+def learn(make_learner, make_model, one_group):
+    def run(name, kind, clients, seed=0):
+        keys = {client: client_key(jax.random.key(seed), 0, client) for client in clients}
+        return distill(make_model(kind), make_learner(name), clients, keys, jax.random.key(9))
+
+    return run
+
+
+def agree(name, kind, one, other):
+    tolerance = 1e-5 if (name, kind) in MOVES_IN_THE_LAST_BITS else 0.0
+    return all(np.allclose(a, b, rtol=0, atol=tolerance) for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", SETTINGS)
+def test_shapes_determinism_and_keys(learn, make_learner, make_clients, make_model, same, name, kind):
+    model, clients = make_model(kind), make_clients(kind)
+    learned, again, other = learn(name, kind, clients), learn(name, kind, clients), learn(name, kind, clients, seed=1)
+    for client, distilled in learned.items():
+        points = distilled.coreset.points
+        size = make_learner(name).num_points or clients[client].num_points
+        assert points.x.shape == (size, *model.input_shape)
+        assert points.y.shape == (size, model.num_outputs)
+        assert points.weight.shape == (size,)
+        assert all(np.all(np.isfinite(leaf)) and leaf.dtype == np.float32 for leaf in jax.tree.leaves(distilled.coreset))
+        assert float(distilled.coreset.num_examples) == clients[client].num_points
+        assert distilled.notes == []
+        assert same(distilled.coreset, again[client].coreset), "the same key must give the same bits"
+        assert same(distilled.coreset, other[client].coreset) == (name in USES_NO_KEY)
+        arrived = message_coreset(coreset_message(distilled.coreset, model, 0), model, client)
+        assert same(arrived, distilled.coreset), "what was learned must survive its message"
+
+
+@pytest.mark.parametrize(("name", "kind"), IN_GROUPS)
+def test_does_not_depend_on_the_others_in_the_group(learn, make_clients, name, kind):
+    """In groups of one, two and three, in another order, and padded: the second and third client are larger."""
+    clients = make_clients(kind)
+    alone = learn(name, kind, {"a": clients["a"]})["a"].coreset
+    for others in ("ab", "bac"):
+        assert agree(name, kind, learn(name, kind, {other: clients[other] for other in others})["a"].coreset, alone)
+    stranger = learn(name, kind, {"a": clients["a"]}, seed=1)["a"].coreset
+    assert agree(name, kind, stranger, alone) == (name in USES_NO_KEY)  # the tolerance tells keys apart
+
+
+@pytest.mark.parametrize(("name", "kind"), IN_GROUPS)
+def test_clients_spread_over_cores_are_the_same(learn, make_clients, make_points, monkeypatch, same, name, kind):
+    """One client a core: the same bits as alone, and answers in the order of the question."""
+    clients = {"z": make_points(kind, 5, 9), "a": make_clients(kind)["a"]}
+    alone = learn(name, kind, {"a": clients["a"]})["a"].coreset
+    monkeypatch.setattr("coreshot.learners.distill.os.cpu_count", lambda: 2)
+    apart = learn(name, kind, clients)
+    assert same(apart["a"].coreset, alone)
+    assert list(apart) == ["z", "a"]
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_settings_survive_encoding(make_learner, name):
+    learner = make_learner(name)
+    decoded = decode_named(LEARNERS, encode_named(LEARNERS, learner), "test", "learner")
+    assert decoded == learner
+    assert hash(decoded) == hash(learner)
+
+
+@pytest.mark.parametrize("compiled", [_run_chunk, _trajectories], ids=["_run_chunk", "_trajectories"])
+def test_second_client_does_not_compile_again(compiled, make_bpc, make_model, make_points, one_group):
+    def run(seed):
+        learner = make_bpc()  # made anew: equal settings must be found in the cache
+        return distill(
+            make_model("classification"), learner, {"z": make_points("classification", seed, 9)}, {"z": jax.random.key(seed)}, jax.random.key(0)
+        )
+
+    first = run(0)
+    before = compiled._cache_size()
+    second = run(1)
+    assert compiled._cache_size() == before > 0
+    assert not np.array_equal(first["z"].coreset.points.x, second["z"].coreset.points.x)

@@ -1,0 +1,100 @@
+"""Every network of the registry keeps its contract: its weights depend on the key, its outputs on their own input alone."""
+
+import jax
+import numpy as np
+import pytest
+
+from coreshot.config import decode_named, encode_named
+from coreshot.errors import CoreshotError
+from coreshot.models import NETWORKS, Model
+from coreshot.types import pad_points
+
+SETTINGS = {"mlp": {"hidden": [6, 4], "activation": "swish", "norm_groups": 2}}
+NUM_PARAMS = {"mlp": (2 * 6 + 6) + 2 * 6 + (6 * 4 + 4) + 2 * 4 + (4 * 3 + 3)}  # dense layers, and a scale and a shift a normalised unit
+
+
+def test_every_network_is_tested():
+    assert SETTINGS.keys() == NUM_PARAMS.keys() == NETWORKS.keys()
+
+
+@pytest.fixture(scope="module", params=SETTINGS)
+def name(request):
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def network(name):
+    return decode_named(NETWORKS, {"name": name, **SETTINGS[name]}, "test", "network")
+
+
+@pytest.fixture(scope="module")
+def model(network):
+    return Model(network, "classification", (2,), 3, 0.1, 1.0)
+
+
+@pytest.fixture(scope="module")
+def init(model):
+    return jax.jit(model.init)
+
+
+@pytest.fixture(scope="module")
+def inputs():
+    return np.random.default_rng(0).normal(size=(5, 2)).astype(np.float32)
+
+
+def test_same_key_same_weights_and_another_key_others(init, same):
+    assert same(init(jax.random.key(0)), init(jax.random.key(0)))
+    assert not same(init(jax.random.key(0)), init(jax.random.key(1)))
+
+
+def test_outputs_have_their_shape_and_are_finite(model, init, inputs):
+    outputs = model.apply(init(jax.random.key(0)), inputs)
+    assert outputs.shape == (5, 3)
+    assert np.all(np.isfinite(outputs))
+    assert np.all(np.std(outputs, axis=0) > 0)  # they depend on the input
+
+
+def test_an_output_does_not_depend_on_the_rest_of_the_batch(model, init, inputs):
+    """To 1e-6: normalisation must be over units, never over the batch, or padding would change every point."""
+    params = init(jax.random.key(0))
+    np.testing.assert_allclose(model.apply(params, inputs[:2]), model.apply(params, inputs)[:2], atol=1e-6)
+
+
+def test_padding_adds_nothing(model, init, make_points):
+    """To 1e-5: sums are split differently for other shapes, and normalisation of small groups magnifies that."""
+    points = make_points("regression", 0, 5)
+    points = type(points)(points.x, np.eye(3, dtype=np.float32)[[0, 1, 2, 0, 1]], points.weight)
+    params, log_prob = init(jax.random.key(0)), jax.jit(model.log_prob)
+    assert float(log_prob(params, points)) == pytest.approx(float(log_prob(params, pad_points(points, 9))), rel=1e-5)
+
+
+def test_number_of_weights(model, init, name):
+    assert model.num_params() == NUM_PARAMS[name] == sum(leaf.size for leaf in jax.tree.leaves(init(jax.random.key(0))))
+
+
+def test_settings_survive_encoding(network, model):
+    assert decode_named(NETWORKS, encode_named(NETWORKS, network), "test", "network") == network
+    assert hash(model) == hash(Model(network, "classification", (2,), 3, 0.1, 1.0))
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"hiden": [3]}, "unknown key 'hiden' (did you mean 'hidden'?)"),
+        ({"hidden": 3}, "hidden"),
+        ({"hidden": [3.5]}, "hidden.0 = 3.5"),
+        ({"hidden": [0]}, "hidden.0 = 0"),
+        ({"activation": "gelu"}, "activation = 'gelu'"),
+        ({"name": "mpl"}, "did you mean 'mlp'?"),
+    ],
+)
+def test_wrong_settings_are_named(change, words):
+    with pytest.raises(CoreshotError) as error:
+        decode_named(NETWORKS, {"name": "mlp", **SETTINGS["mlp"], **change}, "here", "network")
+    assert str(error.value).startswith("here: ")
+    assert words in str(error.value)
+
+
+def test_missing_setting_is_named():
+    with pytest.raises(CoreshotError, match=r"here: the key 'activation' is missing; add it"):
+        decode_named(NETWORKS, {"name": "mlp", "hidden": [3]}, "here", "network")
