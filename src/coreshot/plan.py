@@ -75,17 +75,20 @@ def _wire(preset: Preset, name: str, data: FederatedData, num_seeds: int) -> str
     """Exact: an invitation down and a coreset of the right size up for each client, encoded and booked."""
     study, ledger = preset.study(name), Ledger()
     for client, points in data.clients.items():
-        size = study.learner.num_points or points.num_points
-        labels = (
-            jax.nn.one_hot(jnp.zeros(size, int), study.model.num_outputs)
-            if data.kind == "classification"
-            else jnp.zeros((size, study.model.num_outputs))
-        )
-        coreset = Coreset(points_of(jnp.zeros((size, *study.model.input_shape)), labels), jnp.asarray(1.0))
+        coreset = _example_coreset(study.learner, study.model, study.learner.num_points or points.num_points)
         for direction, message in (("down", Message("invitation", 0, {})), ("up", coreset_message(coreset, study.model, 0))):
             ledger.book(direction, client, message, encode_message(message, study_hash=study.hash, client=client))  # type: ignore[arg-type]
     up, down = num_seeds * ledger.bytes("up"), num_seeds * ledger.bytes("down")
     return f"{num_seeds * ledger.floats('up'):,} floats, {up:,} bytes up; {down:,} bytes down"
+
+
+def _example_coreset(learner: Learner, model: Model, size: int) -> Coreset:
+    """A coreset of the size and kind that this learner sends: hard labels or soft ones, with point weights or without."""
+    is_soft = isinstance(learner, BpcFkl) and learner.step_size_y > 0
+    has_weights = isinstance(learner, BpcFkl) and learner.finish == "experts"
+    labels = jnp.full((size, model.num_outputs), 0.5) if is_soft else jax.nn.one_hot(jnp.zeros(size, int), model.num_outputs)
+    points = points_of(jnp.zeros((size, *model.input_shape)), labels)
+    return Coreset(points.reweighted(jnp.full(size, 0.5)) if has_weights else points, jnp.asarray(1.0))
 
 
 def _learner_seconds(model: Model, learner: Learner, data: FederatedData) -> float:

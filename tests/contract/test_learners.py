@@ -90,14 +90,19 @@ def test_does_not_depend_on_the_others_in_the_group(learn, make_clients, name, k
 
 
 @pytest.mark.parametrize(("name", "kind"), IN_GROUPS)
-def test_clients_spread_over_cores_are_the_same(learn, make_clients, make_points, monkeypatch, same, name, kind):
-    """One client a core: the same bits as alone, and answers in the order of the question."""
-    clients = {"z": make_points(kind, 5, 9), "a": make_clients(kind)["a"]}
-    alone = learn(name, kind, {"a": clients["a"]})["a"].coreset
-    monkeypatch.setattr("coreshot.learners.distill.os.cpu_count", lambda: 2)
-    apart = learn(name, kind, clients)
-    assert same(apart["a"].coreset, alone)
-    assert list(apart) == ["z", "a"]
+@pytest.mark.parametrize("num_cores", [1, 2])
+def test_on_any_number_of_cores_and_beside_anyone_the_bits_are_the_same(
+    make_learner, make_model, make_clients, monkeypatch, same, name, kind, num_cores
+):
+    """As clients are grouped when nobody asks otherwise: the same bits as alone, and answers in the order of the question."""
+    clients = dict(reversed(make_clients(kind).items()))
+    keys = {client: client_key(jax.random.key(0), 0, client) for client in clients}
+    learner, model = make_learner(name), make_model(kind)
+    alone = distill(model, learner, {"a": clients["a"]}, keys, jax.random.key(9))["a"].coreset
+    monkeypatch.setattr("coreshot.learners.distill.os.cpu_count", lambda: num_cores)
+    together = distill(model, learner, clients, keys, jax.random.key(9))
+    assert same(together["a"].coreset, alone)
+    assert list(together) == ["c", "b", "a"]
 
 
 @pytest.mark.parametrize("name", SETTINGS)

@@ -40,10 +40,10 @@ def distill(
     *,
     on_chunk: Callable[[int], None] = lambda clients: None,
     where: str = "round 0",
-    group_size: int = CLIENTS_PER_GROUP,
+    group_size: int | None = None,
 ) -> dict[str, Distilled]:
     """A coreset for each client, from its own key and points only; groups of clients are vmapped, and run beside each other, one a core."""
-    names = list(clients)
+    names, group_size = list(clients), group_size or CLIENTS_PER_GROUP
     groups = [names[first : first + group_size] for first in range(0, len(names), group_size)]
 
     def run(group: list[str]) -> dict[str, Distilled]:
