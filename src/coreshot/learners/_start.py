@@ -15,9 +15,17 @@ def weighted_mean(values: Float[Array, "n ..."], weight: Float[Array, " n"]) -> 
 
 
 def noise_around_mean(key: PRNGKey, points: Points, num_points: int, scale: float) -> Float[Array, "points ..."]:
-    """z ~ N(mean of the client's inputs, scale^2), the paper's initialisation."""
+    """z ~ N(mean of the client's inputs, scale^2), the paper's initialisation, drawn as a Latin hypercube.
+
+    Each point has that distribution, but in each coordinate every K-th part of it gets one point: with six points, independent draws leave
+    holes that the learner, whose points hardly repel each other, does not fill.
+    """
     center = weighted_mean(points.x, points.weight)
-    return center + scale * jax.random.normal(key, (num_points, *center.shape))
+    key_order, key_place = jax.random.split(key)
+    flat = (num_points, center.size)
+    order = jax.random.permutation(key_order, jnp.broadcast_to(jnp.arange(num_points)[:, None], flat), axis=0, independent=True)
+    place = (order + jax.random.uniform(key_place, flat, minval=0.01, maxval=0.99)) / num_points
+    return center + scale * jax.scipy.stats.norm.ppf(place).reshape(num_points, *center.shape)
 
 
 def first_labels(model: Model, points: Points, num_points: int) -> Float[Array, "points outputs"]:

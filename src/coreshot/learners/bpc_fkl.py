@@ -18,7 +18,7 @@ Kim et al., "On Divergence Measures for Bayesian Pseudocoresets", NeurIPS 2022 (
 Where we differ from the paper:
 - the sign of its Eq. (klgradient), which is right only if its log p is a *negative* log-likelihood (see `kl_gradient`);
 - the chain ascends log prior + log likelihood, as the table's prior precision asks (Algorithm 2 shows the likelihood alone);
-- options that are ours: sampling, num_data_draws, point_mass, finish, optimizer = "adam", decay = "cosine";
+- options that are ours: sampling, num_data_draws, point_mass, guidance, optimizer = "adam", decay = "cosine";
 - when points diverge we go back and halve their step sizes.
 """
 
@@ -48,6 +48,7 @@ from coreshot.models import LogDensity, Model
 from coreshot.types import Coreset, Params, Points, PRNGKey
 
 UPDATES_PER_CHUNK = 20  # compiled together; the host looks at the points in between
+NUM_CANDIDATES = 128  # places among which guided points choose their start
 FAR = 100.0  # points further from the client's mean than this many times its farthest input have diverged
 
 
@@ -102,7 +103,7 @@ class BpcFkl:
     decay: Literal["none", "cosine"] = "none"  # of the pseudodata step sizes; cosine is ours
     point_mass: Literal["unit", "data"] = "unit"  # in the chain a point counts as one observation (paper) or as n_m / K of them (ours)
     sampling: Literal["map", "randomised"] = "map"  # experts and chains climb the posterior (paper) or a randomised one, a draw each (ours)
-    finish: Literal["none", "experts"] = "none"  # ours: labels and point weights from the experts (`expert_opinion`), for regression
+    guidance: Literal["none", "experts"] = "none"  # ours: the experts say where to start, and in regression the final labels and weights
 
     @property
     def num_chunks(self) -> int:
@@ -122,16 +123,20 @@ class BpcFkl:
             is_randomised=self.sampling == "randomised",
         )
 
-        def start(key: PRNGKey, points: Points) -> tuple[Points, Array, Array, Array]:
+        def start(key: PRNGKey, points: Points, experts: Array) -> tuple[Points, Array, Array, Array]:
             num_examples = jnp.sum(points.weight)
-            x = noise_around_mean(key, points, self.num_points, self.init_scale)
+            labels = first_labels(model, points, self.num_points)
+            if self.guidance == "experts":
+                x = known_places(model, noise_around_mean(key, points, NUM_CANDIDATES, self.init_scale), labels, experts)
+            else:
+                x = noise_around_mean(key, points, self.num_points, self.init_scale)
             mass = num_examples / self.num_points if self.point_mass == "data" else 1.0
             center = weighted_mean(points.x, points.weight)
             spread = jnp.max(jnp.where(points.weight > 0, jnp.max(jnp.abs(points.x - center).reshape(points.num_points, -1), axis=1), 0))
-            coreset = Points(x, first_labels(model, points, self.num_points), jnp.full(self.num_points, mass))
+            coreset = Points(x, labels, jnp.full(self.num_points, mass))
             return coreset, num_examples, center, FAR * (spread + self.init_scale)
 
-        coreset, num_examples, center, radius = jax.vmap(start)(fold_each(keys, 1), points)
+        coreset, num_examples, center, radius = jax.vmap(start)(fold_each(keys, 1), points, jnp.asarray(experts.checkpoints[:, :, -1]))
         optimizer_state = jax.vmap(self._optimizer().init)(coreset)
         ones = jnp.ones_like(coreset.weight)
         return BpcState(coreset, ones, optimizer_state, ones[:, 0], radius, center, num_examples, 0, experts)
@@ -161,7 +166,7 @@ class BpcFkl:
 
     def _finish(self, model: Model, state: BpcState) -> BpcState:
         """What the experts' last weights still have to say about the points, where that is asked for."""
-        if self.finish == "none":
+        if self.guidance == "none" or model.kind == "classification":
             return state
         points = state.points
         labels, observations = expert_opinion(model, points, state.num_examples, jnp.asarray(state.experts.checkpoints[:, :, -1]))
@@ -189,8 +194,6 @@ class BpcFkl:
         return optax.partition(parts, Points("x", "y", "fixed"))  # type: ignore[arg-type]
 
     def _check(self, model: Model) -> None:
-        if self.finish == "experts" and model.kind != "regression":
-            raise CoreshotError('learner: finish = "experts" needs a regression task; set it to "none".')
         experts, length = self.experts, self.data_chain_length
         if experts.first_step + length > experts.num_steps:
             raise CoreshotError(
@@ -228,6 +231,42 @@ def expert_opinion(
         return jnp.mean(outputs, axis=0), observations
 
     return jax.vmap(one_client)(points, num_examples, experts)
+
+
+def known_places(
+    model: Model,
+    candidates: Float[Array, "candidates ..."],
+    labels: Float[Array, "points outputs"],
+    experts: Float[Array, "experts weights"],
+) -> Float[Array, "points ..."]:
+    """For each label one of the candidates, where the client knows something about it.
+
+    Classification: the first that is free and where the experts give the label at least nine parts in ten: the paper's start, given that they
+    agree with it. (A point that starts deep in the other class, where the network is flat, never gets out.)
+    Regression: spread over where their variance is within a factor of four of the least: the best known first, then always the farthest.
+    Where too few are known, the next best known.
+    """
+    unravel = _unraveller(model)
+    outputs = jax.vmap(lambda flat: model.apply(unravel(flat), candidates))(experts)
+    flat = candidates.reshape(len(candidates), -1)
+    if model.kind == "classification":
+        certainty = labels @ jnp.mean(jax.nn.softmax(outputs), axis=0).T  # [points, candidates]
+        is_known = certainty >= 0.9
+    else:
+        precision = 1 / jnp.maximum(jnp.mean(jnp.var(outputs, axis=0), axis=-1), 1e-12)
+        certainty = jnp.broadcast_to(precision / jnp.max(precision), (len(labels), len(candidates)))
+        is_known = certainty >= 0.25
+
+    def choose(distance: Array, of_label: tuple[Array, Array]) -> tuple[Array, Array]:
+        certainty, is_known = of_label
+        is_first_come = model.kind == "classification"  # argmax takes the first of equals
+        merit = jnp.ones_like(distance) if is_first_come else jnp.where(jnp.isinf(distance), certainty, distance)
+        score = jnp.where(is_known, merit, certainty - 1.0)
+        index = jnp.argmax(jnp.where(distance == 0, -2.0, score))  # never the same place twice
+        return jnp.minimum(distance, jnp.linalg.norm(flat - flat[index], axis=1)), index
+
+    _, chosen = jax.lax.scan(choose, jnp.full(len(candidates), jnp.inf), (certainty, is_known))
+    return candidates[chosen]
 
 
 def _unraveller(model: Model) -> Callable[[Array], Params]:
