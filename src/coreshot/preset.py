@@ -128,7 +128,7 @@ def build_preset(name: str, values: Mapping[str, Any]) -> Preset:
     slugs = [arm.slug for arm in outline.arm]
     for arm in outline.arm:
         if slugs.count(arm.slug) > 1:
-            raise CoreshotError(f"{where}: another arm's label has the same letters and digits as {arm.label!r}; give each a label of its own.")
+            raise CoreshotError(f"{where}: two arms are labelled {arm.label!r}, or differ from it in signs only; give each a label of its own.")
     if not outline.seeds or min(outline.seeds) < 0 or len(set(outline.seeds)) < len(outline.seeds):
         raise CoreshotError(f"{where}: seeds = {list(outline.seeds)}: seeds are different whole numbers of at least 0; change it.")
     return Preset(
