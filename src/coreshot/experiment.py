@@ -25,7 +25,6 @@ import numpy as np
 import safetensors.numpy
 from jax.flatten_util import ravel_pytree
 
-from coreshot.config import choose
 from coreshot.data import FederatedData
 from coreshot.data.validate import check_fits_learner
 from coreshot.errors import CoreshotError
@@ -273,9 +272,3 @@ def collect(out: Path) -> list[dict[str, Any]]:
         out / "diagnostics.json", [{**head, **read_json(out / job.folder / "diagnostics.json")} for head, job in zip(heads, jobs, strict=True)]
     )
     return rows
-
-
-def job_of(out: Path, preset_name: str, label: str, seed: int) -> Job:
-    presets = {preset.name: preset for preset in load_presets(out)}
-    preset = choose("preset", preset_name, presets, str(out))
-    return Job(preset, choose("arm", label, {arm.label: arm for arm in preset.arms}, str(out)), seed)
