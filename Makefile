@@ -3,16 +3,25 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/installed
 
-.PHONY: demo test check install clean
+.PHONY: demo test bench install clean
 
 demo: install
 	$(BIN)/coreshot demo
 
 test: install
-	$(BIN)/ruff format --check src tests
-	$(BIN)/ruff check src tests
+	$(BIN)/ruff format --check src tests benchmarks
+	$(BIN)/ruff check src tests benchmarks
 	$(BIN)/mypy
 	$(BIN)/pytest -n 2
+
+# coreshot beside its peers, each peer in an environment of its own; writes bench.json.
+bench: install .venv-fedjax/installed
+	$(BIN)/python benchmarks/run.py .venv-fedjax/bin/python
+
+.venv-fedjax/installed: benchmarks/fedjax-requirements.txt
+	test -x .venv-fedjax/bin/python || $(PYTHON) -m venv .venv-fedjax
+	.venv-fedjax/bin/python -m pip install --quiet --disable-pip-version-check -r benchmarks/fedjax-requirements.txt
+	touch $@
 
 install: $(STAMP)
 
@@ -24,4 +33,4 @@ $(STAMP): pyproject.toml constraints.txt
 	touch $(STAMP)
 
 clean:
-	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache
+	rm -rf .venv .venv-fedjax .mypy_cache .ruff_cache .pytest_cache

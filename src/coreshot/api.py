@@ -15,6 +15,7 @@ from coreshot.evaluate import Metrics, Predictive, metrics, predict, sums
 from coreshot.inference import Inference
 from coreshot.inference.diagnostics import Diagnostics, diagnose
 from coreshot.keys import named_key
+from coreshot.learners import Learner
 from coreshot.methods.one_shot import OneShot, Weighting
 from coreshot.study import Study
 from coreshot.types import Message, Points, Posterior
@@ -25,10 +26,19 @@ def distill(study: Study, x: Any, y: Any, *, client: str, seed: int = 0) -> byte
     """A client's side: its data in, the one message that leaves out. x is [points, ...]; y is classes, or targets."""
     terms = study.agreement
     points = check_points(x, y, kind=terms.kind, input_shape=terms.input_shape, num_outputs=terms.num_outputs, client=client)
-    check_fits_learner(points, kind=terms.kind, num_points=study.learner.num_points, client=client)
-    sender = OneShot(study.learner, inference=None)  # type: ignore[arg-type]  # a client never infers
-    answers = sender.reply(named_key(jax.random.key(seed), "clients"), study.model, {client: points}, Message("invitation", 0, {}), study.shared_key)
+    learner = _learner(study)
+    check_fits_learner(points, kind=terms.kind, num_points=learner.num_points, client=client)
+    sender = OneShot(learner, inference=None)  # type: ignore[arg-type]  # a client never infers
+    inbox = [Message("invitation", 0, {})]
+    key = named_key(jax.random.key(seed), "clients")
+    answers = sender.reply(key, study.model, {client: points}, inbox, study.shared_key, on_chunk=lambda clients: None)
     return encode_message(answers[client][0], study_hash=study.hash, client=client)
+
+
+def _learner(study: Study) -> Learner:
+    if study.learner is None:
+        raise CoreshotError("study: has a multi-round method and no learner, so there is no one message to make or to fit; use a one-shot study.")
+    return study.learner
 
 
 @dataclass(frozen=True)
@@ -63,8 +73,8 @@ def fit(study: Study, messages: Iterable[bytes], inference: Inference, *, weight
         arrived[client] = decode_message(data, study_hash=study.hash)
     if not arrived:
         raise CoreshotError("fit: no messages arrived; give at least one.")
-    method, model, key = OneShot(study.learner, inference, weighting), study.model, jax.random.key(seed)
-    state = method.receive(key, model, method.init(key, model), arrived)
+    method, model, key = OneShot(_learner(study), inference, weighting), study.model, jax.random.key(seed)
+    state = method.receive(key, model, method.init(key, model, study.shared_key), arrived)
     posterior, info = method.posterior(named_key(key, "inference"), model, state)
     points = method.log_density(model, state).points
     return FittedModel(study, posterior, diagnose(model, posterior, info, points.x), points)

@@ -8,6 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import optax
+from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, Key
 
 from coreshot.types import Params, Points, PRNGKey
@@ -24,18 +25,25 @@ def ascend(
     params: Params,
     optimizer_state: optax.OptState,
     keys: Key[Array, " steps"],
+    langevin_scale: Float[Array, ""] | None = None,
 ) -> tuple[Params, optax.OptState]:
-    """One optimiser step per key; log_density may use its key to draw a batch."""
+    """One optimiser step per key; log_density may use its key to draw a batch. With a Langevin scale, each step adds noise of that deviation."""
 
     def step(carry: tuple[Params, optax.OptState], key: PRNGKey) -> tuple[tuple[Params, optax.OptState], None]:
         params, state = carry
         # The one minus sign of the project: optax descends, we ascend.
         gradient = jax.grad(lambda params: -log_density(key, params))(params)
         updates, state = optimizer.update(gradient, state, params)
-        return (optax.apply_updates(params, updates), state), None
+        params = optax.apply_updates(params, updates)
+        return (params if langevin_scale is None else _jittered(jax.random.fold_in(key, 1), params, langevin_scale), state), None
 
     carry, _ = jax.lax.scan(step, (params, optimizer_state), keys)
     return carry
+
+
+def _jittered(key: PRNGKey, params: Params, scale: Float[Array, ""]) -> Params:
+    flat, unravel = ravel_pytree(params)
+    return unravel(flat + scale * jax.random.normal(key, flat.shape))
 
 
 def draw_batch(key: PRNGKey, points: Points, batch_size: int) -> Points:

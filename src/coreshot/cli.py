@@ -11,6 +11,7 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from coreshot.errors import CoreshotError
@@ -50,6 +51,28 @@ def run(
     _run(loaded, folder, _parse_seeds(seeds))
 
 
+@app.command()
+def sweep(
+    preset: Annotated[str, typer.Argument(help="A preset with a [sweep]: a name from `coreshot list`, or the path of a TOML file.")],
+    overrides: Overrides = None,
+    out: Annotated[Path | None, typer.Option("--out", help="Where results go; the default is runs/PRESET-sweep.")] = None,
+) -> None:
+    """The preset's grid search, the best combination first; it goes on where it stopped.
+
+    Example: coreshot sweep moons
+    """
+    from coreshot.sweep import sweep as run_sweep
+
+    folder = out or Path("runs") / f"{Path(preset).stem}-sweep"
+    with _progress() as progress:
+        rows = run_sweep(preset, overrides or (), folder, progress)
+    table = Table(*(escape(name) for name in rows[0]))
+    for row in rows:
+        table.add_row(*(f"{value:.4g}" if isinstance(value, float) else str(value) for value in row.values()))
+    console.print(table)
+    console.print(f"results: {folder / 'sweep.json'}", highlight=False, soft_wrap=True)
+
+
 @app.command("list")
 def list_presets() -> None:
     """The presets that come with coreshot."""
@@ -71,10 +94,10 @@ def report(
 
     Example: coreshot report runs/moons
     """
-    from coreshot.report import markdown_table, read_rows, write_report
+    from coreshot.report import markdown_table, read_communication, read_rows, write_report
 
     if markdown:
-        print(markdown_table(read_rows(folder)), end="")
+        print(markdown_table(read_rows(folder), read_communication(folder)), end="")
         return
     console.print(f"report: {write_report(folder)}", highlight=False, soft_wrap=True)
 

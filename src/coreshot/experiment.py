@@ -3,9 +3,11 @@
 DIR/config.json                     the resolved presets; a directory belongs to one configuration
 DIR/environment.json                versions and hardware of the first run
 DIR/messages/STUDY/...              what clients sent, as it crossed the wire, shared by all arms of the same study
-DIR/arms/PRESET/ARM/seed-N/...      ledger, posterior, diagnostics, and row.json, written last: it says that the arm is done
+DIR/arms/PRESET/ARM/seed-N/...      ledger, posterior, diagnostics, and row.json, written last: it says that the arm is done;
+                                    of a multi-round method also curve.json, and while it runs a checkpoint
 DIR/results.json                    one row per task, arm and seed
 DIR/diagnostics.json                the same order, with what a row has no place for
+DIR/communication.json              for each arm with a curve and each metric: what it sent until it matched the arm that the preset names
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ import os
 import platform
 import time
 from collections.abc import Iterator, MutableMapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -25,24 +27,28 @@ import numpy as np
 import safetensors.numpy
 from jax.flatten_util import ravel_pytree
 
+from coreshot.convergence import Curve, communication_rows
 from coreshot.data import FederatedData
 from coreshot.data.validate import check_fits_learner
 from coreshot.errors import CoreshotError
-from coreshot.evaluate import metrics, predict, sums
+from coreshot.evaluate import Metrics, metrics, predict, sums
 from coreshot.inference.diagnostics import diagnose
+from coreshot.inference.protocol import Info
 from coreshot.keys import named_key
 from coreshot.methods import OneShot
 from coreshot.methods.one_shot import OneShotState
+from coreshot.methods.warm_start import warm_start
 from coreshot.models import Model
 from coreshot.preset import Arm, Preset, build_preset
 from coreshot.progress import Progress, Silent
+from coreshot.rounds import Watch, checkpoint_path, resume_or_begin
 from coreshot.simulate import Reply, simulate
 from coreshot.storage import read_json, write_bytes, write_json
 from coreshot.study import Study
 from coreshot.types import Posterior
 from coreshot.wire import Ledger
 
-MAX_PROBES = 200  # pseudo-inputs at which R-hat and effective sample size are measured
+MAX_PROBES = 200  # test inputs at which R-hat and effective sample size are measured
 
 
 class ReplyStore(MutableMapping[tuple[int, str], Reply]):
@@ -90,11 +96,22 @@ class Job:
 
     @property
     def study(self) -> Study:
-        return self.preset.study(self.arm.learner, self.seed)
+        """Of the one-shot part."""
+        return self.preset.study(str(self.arm.learner), self.seed)
 
     @property
-    def method(self) -> OneShot:
-        return OneShot(self.study.learner, self.preset.inferences[self.arm.inference], self.arm.weighting)
+    def one_shot(self) -> OneShot:
+        weighting = self.arm.weighting or "mass"
+        return OneShot(self.study.learner, self.preset.inferences[str(self.arm.inference)], weighting)  # type: ignore[arg-type]
+
+    @property
+    def method_study(self) -> Study:
+        """Of the arm's own method, which in a jump start comes after the one shot."""
+        return self.preset.method_study(str(self.arm.method), self.seed)
+
+    @property
+    def model(self) -> Model:
+        return self.preset.model
 
     @property
     def key(self) -> jax.Array:
@@ -166,52 +183,112 @@ def environment() -> dict[str, Any]:
 
 def run_job(job: Job, out: Path, progress: Progress) -> None:
     data: FederatedData = job.preset.task.make(job.seed)
-    study, method, ledger = job.study, job.method, Ledger()
-    for name, points in data.clients.items():
-        check_fits_learner(points, kind=data.kind, num_points=study.learner.num_points, client=name)
-    replies = reply_store(job, out)
-    state = _exchange(job, data, ledger, replies, progress)
-    progress.begin(f"{job.arm.label}: infer and evaluate", 1)
-    began = time.perf_counter()
-    posterior, info = method.posterior(named_key(job.key, f"inference {job.arm.label}"), study.model, state)
-    posterior = jax.block_until_ready(posterior)
-    seconds_server = time.perf_counter() - began
-    values = metrics(study.model, sums(study.model, posterior, data.test, data.truth))
+    outcome = Outcome(Ledger())
+    if job.arm.learner:
+        outcome = _run_one_shot(job, data, out, progress)
+    if job.arm.method:
+        outcome = _run_method(job, data, out, outcome, progress)
+    assert outcome.posterior is not None
+    model = job.model
+    values = metrics(model, sums(model, outcome.posterior, data.test, data.truth))
     _check_finite(job, asdict(values))
-    report = diagnose(study.model, posterior, info, method.log_density(study.model, state).points.x[:MAX_PROBES])
-    progress.end()
-    notes = [f"{name}: {note}" for (_, name), reply in replies.items() for note in reply.notes]
-    for line in [*notes, *report.warnings]:
+    report = diagnose(model, outcome.posterior, outcome.info, data.test.x[:MAX_PROBES])
+    for line in [*outcome.notes, *report.warnings]:
         progress.say(f"  note: {line}")
     folder = out / job.folder
-    write_bytes(folder / "ledger.jsonl", ledger.to_json_lines().encode())
-    write_bytes(folder / "posterior.safetensors", save_posterior(posterior))
-    summaries = job.preset.task.summaries(lambda x: predict(study.model, posterior, x))
-    write_json(folder / "diagnostics.json", {**asdict(report), **summaries, "notes": notes, "weighting": job.arm.weighting, "study": study.hash})
+    write_bytes(folder / "ledger.jsonl", outcome.ledger.to_json_lines().encode())
+    write_bytes(folder / "posterior.safetensors", save_posterior(outcome.posterior))
+    summaries = job.preset.task.summaries(lambda x: predict(model, outcome.posterior, x))
+    extra = {"notes": outcome.notes, "weighting": job.arm.weighting, "study": (job.study if job.arm.learner else job.method_study).hash}
+    write_json(folder / "diagnostics.json", {**asdict(report), **summaries, **extra})
     row = {
         "task": job.preset.name,
         "arm": job.arm.label,
         "seed": job.seed,
         **asdict(values),
-        "floats_up": ledger.floats("up"),
-        "floats_down": ledger.floats("down"),
-        "bytes_up": ledger.bytes("up"),
-        "bytes_down": ledger.bytes("down"),
-        "seconds_client": round(sum(reply.seconds for reply in replies.values()), 3),
-        "seconds_server": round(seconds_server, 3),
+        "floats_up": outcome.ledger.floats("up"),
+        "floats_down": outcome.ledger.floats("down"),
+        "bytes_up": outcome.ledger.bytes("up"),
+        "bytes_down": outcome.ledger.bytes("down"),
+        "seconds_client": round(outcome.seconds_client, 3),
+        "seconds_server": round(outcome.seconds_server, 3),
     }
     write_json(folder / "row.json", row)
 
 
-def _exchange(job: Job, data: FederatedData, ledger: Ledger, replies: ReplyStore, progress: Progress) -> OneShotState:
-    learner = job.study.learner
+@dataclass(frozen=True)
+class Outcome:
+    """What an arm has come to so far."""
+
+    ledger: Ledger
+    posterior: Posterior | None = None
+    info: Info = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    seconds_client: float = 0.0
+    seconds_server: float = 0.0
+
+
+def _run_one_shot(job: Job, data: FederatedData, out: Path, progress: Progress) -> Outcome:
+    learner, replies, ledger = job.one_shot.learner, reply_store(job, out), Ledger()
+    for name, points in data.clients.items():
+        check_fits_learner(points, kind=data.kind, num_points=learner.num_points, client=name)
     is_new = len(replies) < len(data.clients)
     if is_new:
         progress.begin(f"clients learn ({job.arm.learner}, seed {job.seed})", max(1, learner.num_chunks) * len(data.clients))
-    state: OneShotState = simulate(job.key, job.study, job.method, data.clients, ledger, replies, progress.advance)
+    state = simulate(job.key, job.study, job.one_shot, data.clients, ledger, replies=replies, on_chunk=progress.advance)
     if is_new:
         progress.end()
-    return state
+    progress.begin(f"{job.arm.label}: infer and evaluate", 1)
+    began = time.perf_counter()
+    # Named after the one-shot part, so that a jump start begins where the arm without it ended.
+    key = named_key(job.key, f"inference {job.arm.learner} {job.arm.inference} {job.arm.weighting}")
+    posterior, info = job.one_shot.posterior(key, job.model, state)
+    posterior = jax.block_until_ready(posterior)
+    seconds = time.perf_counter() - began
+    progress.end()
+    notes = [f"{name}: {note}" for (_, name), reply in replies.items() for note in reply.notes]
+    return Outcome(ledger, posterior, info, notes, sum(reply.seconds for reply in replies.values()), seconds)
+
+
+def _run_method(job: Job, data: FederatedData, out: Path, before: Outcome, progress: Progress) -> Outcome:
+    """A method of its own, or after a one-shot result that it starts from."""
+    method: Any = job.method_study.method
+    key = named_key(job.key, f"method {job.arm.method}")
+    if hasattr(method, "begin"):
+        return _run_rounds(job, key, data, out / job.folder, before, progress)
+    study, replies, ledger = job.method_study, ReplyStore(out / "messages" / job.method_study.hash[:16]), Ledger()
+    progress.begin(f"clients learn ({job.arm.method}, seed {job.seed})", method.num_chunks * len(data.clients))
+    state = simulate(key, study, method, data.clients, ledger, replies=replies, on_chunk=progress.advance)
+    progress.end()
+    began = time.perf_counter()
+    posterior, info = jax.block_until_ready(method.posterior(named_key(key, "posterior"), study.model, state))
+    return Outcome(ledger, posterior, info, [], sum(reply.seconds for reply in replies.values()), time.perf_counter() - began)
+
+
+def _run_rounds(job: Job, key: jax.Array, data: FederatedData, folder: Path, before: Outcome, progress: Progress) -> Outcome:
+    """From the beginning, from a one-shot result, or from the checkpoint of a run that was killed."""
+    study, model = job.method_study, job.model
+    method: Any = study.method
+    start = method.init(named_key(key, "init"), model, study.shared_key)
+    if before.posterior is not None:
+        start = warm_start(method, before.posterior)
+    log = resume_or_begin(folder, before.ledger, start)
+
+    def evaluate(state: Any) -> Metrics:
+        return metrics(model, sums(model, method.posterior(key, model, state)[0], data.test, data.truth))
+
+    watch = Watch(log, folder, evaluate, job.preset.evaluate_every, progress)
+    if not log.curve:
+        watch.measure()
+    progress.begin(f"{job.arm.label}, seed {job.seed}: rounds", log.state.end - log.state.round)
+    began, already = time.perf_counter(), log.seconds
+    simulate(key, study, method, data.clients, log.ledger, state=log.state, on_exchange=watch.on_exchange)
+    seconds_server = before.seconds_server + time.perf_counter() - began - (log.seconds - already)
+    progress.end()
+    posterior, info = method.posterior(named_key(key, "posterior"), model, log.state)
+    write_json(folder / "curve.json", log.curve)
+    checkpoint_path(folder).unlink(missing_ok=True)
+    return Outcome(log.ledger, posterior, info, before.notes + log.notes, before.seconds_client + log.seconds, seconds_server)
 
 
 def _check_finite(job: Job, values: dict[str, float | None]) -> None:
@@ -219,7 +296,7 @@ def _check_finite(job: Job, values: dict[str, float | None]) -> None:
         if value is not None and not np.isfinite(value):
             raise CoreshotError(
                 f"preset {job.preset.name}, arm {job.arm.label!r}, seed {job.seed}: {name} is not finite, so the inference broke down; "
-                f"lower the step size of inference.{job.arm.inference}."
+                f"lower the step sizes of {f'method.{job.arm.method}' if job.arm.method else f'inference.{job.arm.inference}'}."
             )
 
 
@@ -230,7 +307,7 @@ def reply_store(job: Job, out: Path) -> ReplyStore:
 def load_state(job: Job, out: Path) -> OneShotState:
     """What the server had received, read back from the run directory."""
     data: FederatedData = job.preset.task.make(job.seed)
-    state: OneShotState = simulate(job.key, job.study, job.method, data.clients, Ledger(), reply_store(job, out))
+    state: OneShotState = simulate(job.key, job.study, job.one_shot, data.clients, Ledger(), replies=reply_store(job, out))
     return state
 
 
@@ -267,8 +344,23 @@ def collect(out: Path) -> list[dict[str, Any]]:
     jobs = finished_jobs(out)
     rows = [read_json(out / job.folder / "row.json") for job in jobs]
     write_json(out / "results.json", rows)
+    write_json(out / "communication.json", _communication(jobs, rows, out))
     heads = [{"task": row["task"], "arm": row["arm"], "seed": row["seed"]} for row in rows]
     write_json(
         out / "diagnostics.json", [{**head, **read_json(out / job.folder / "diagnostics.json")} for head, job in zip(heads, jobs, strict=True)]
     )
     return rows
+
+
+def has_curve(job: Job, out: Path) -> bool:
+    return (out / job.folder / "curve.json").is_file()
+
+
+def _communication(jobs: Sequence[Job], rows: Sequence[dict[str, Any]], out: Path) -> list[dict[str, Any]]:
+    found = []
+    for preset in {job.preset.name: job.preset for job in jobs}.values():
+        own = [job for job in jobs if job.preset.name == preset.name and has_curve(job, out)]
+        curves = [Curve(job.arm.label, job.seed, read_json(out / job.folder / "curve.json")) for job in own]
+        of_task = [row for row in rows if row["task"] == preset.name]
+        found += [{"task": preset.name, **row} for row in communication_rows(of_task, curves, preset.match)]
+    return found

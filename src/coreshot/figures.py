@@ -23,7 +23,14 @@ from coreshot.evaluate import predict
 from coreshot.models import Model
 from coreshot.types import Points, Posterior
 
-FIRST = ("BPC-FL + Adam", "BPC-FL + HMC", "pooled + HMC")  # what a reader compares first; other arms keep the preset's order
+FIRST = (
+    "FedAvg",
+    "DOSFL",
+    "BPC-FL + SGD",
+    "BPC-FL + Adam",
+    "BPC-FL + HMC",
+    "pooled + HMC",
+)  # what a reader compares first; other arms keep the preset's order
 STYLE: Any = {  # matplotlib's stubs want a Literal for each key
     "font.family": "DejaVu Sans",  # comes with matplotlib, so that every machine draws the same
     "font.size": 10,
@@ -144,25 +151,28 @@ def _regression_legend(data: FederatedData) -> list[Any]:
 
 
 def draw_moons(data: FederatedData, panels: Sequence[Panel]) -> Drawing:
-    figure = Figure(figsize=(max(4.4, 1.75 * len(panels) + 1.0), 3.8), layout="compressed")
+    """Lines of probabilities of all arms, then lines of deviations of those that have samples."""
+    sampled = [panel for panel in panels if panel.is_sampled]
+    num_columns = min(6, len(panels))
+    num_top, num_bottom = -(-len(panels) // num_columns), -(-len(sampled) // num_columns)
+    figure = Figure(figsize=(max(4.4, 1.75 * num_columns + 1.0), 1.75 * (num_top + num_bottom) + 0.5), layout="compressed")
     figure.get_layout_engine().set(w_pad=0.02, wspace=0.02, h_pad=0.05)  # type: ignore[union-attr, call-arg]
-    axes = figure.subplots(2, len(panels), squeeze=False)
-    top, bottom = [], []
-    for (above, below), panel in zip(axes.T, panels, strict=True):
-        probability, deviation = _class_one_fields(panel)
-        top.append(_probability_panel(above, data, panel, probability))
-        if panel.is_sampled:
-            bottom.append(_epistemic_panel(below, data, panel, deviation))
-        else:
-            below.set_axis_off()
-            below.text(0.5, 0.5, "one sample:\nno epistemic part", ha="center", va="center", transform=below.transAxes, color="#666666", fontsize=9)
-    figure.colorbar(top[0], ax=axes[0].tolist(), label="P(class 1)", ticks=(0, 0.5, 1), fraction=0.05, pad=0.01)
-    if bottom:
-        figure.colorbar(bottom[0], ax=axes[1].tolist(), label="deviation\nof P(class 1)", ticks=(0, 0.25, 0.5), fraction=0.05, pad=0.01)
-    figure.legend(handles=_moons_legend(), loc="outside lower center", ncols=4 if len(panels) > 3 else 2, fontsize=9)
+    axes = figure.subplots(num_top + num_bottom, num_columns, squeeze=False)
+    top, bottom = axes[:num_top].ravel(), axes[num_top:].ravel()
+    fields = {panel.label: _class_one_fields(panel) for panel in panels}
+    images = [_probability_panel(one, data, panel, fields[panel.label][0]) for one, panel in zip(top, panels, strict=False)]
+    deviations = [_epistemic_panel(one, data, panel, fields[panel.label][1]) for one, panel in zip(bottom, sampled, strict=False)]
+    for one in [*top[len(panels) :], *bottom[len(sampled) :]]:
+        one.set_axis_off()
+    figure.colorbar(images[0], ax=top.tolist(), label="P(class 1)", ticks=(0, 0.5, 1), fraction=0.05, pad=0.01, aspect=12 * num_top)
+    if deviations:
+        figure.colorbar(
+            deviations[0], ax=bottom.tolist(), label="deviation\nof P(class 1)", ticks=(0, 0.25, 0.5), fraction=0.05, pad=0.01, aspect=12 * num_bottom
+        )
+    figure.legend(handles=_moons_legend(), loc="outside lower center", ncols=4 if num_columns > 3 else 2, fontsize=9)
     caption = (
         "Top: the predictive probability of class 1, averaged over posterior samples, with the line where it is one half. "
-        "Bottom: the epistemic part, the deviation of that probability between posterior samples. "
+        "Bottom, for arms that sample: the epistemic part, the deviation of that probability between posterior samples. "
         "Dots: client data, coloured by class. White-edged crosses: the pseudo-points that the server received, coloured by their label."
     )
     return Drawing(figure, f"Two moons: predictive probability and epistemic uncertainty of {_names(panels)}.", caption)
@@ -192,6 +202,7 @@ def _epistemic_panel(axes: Axes, data: FederatedData, panel: Panel, deviation: n
     # A deviation between probabilities cannot exceed 0.5, so one scale serves all arms.
     image = _field(axes, deviation, "viridis", highest=0.5)
     _moons_received(axes, data, panel)
+    axes.set_title(panel.label, pad=4)
     return image
 
 

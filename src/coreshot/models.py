@@ -13,6 +13,7 @@ from jaxtyping import Array, Float
 from pydantic import Field
 
 from coreshot.config import Count, settings
+from coreshot.patches import max_pool, patch_convolution
 from coreshot.types import Params, Points, PRNGKey
 
 ACTIVATIONS: dict[str, Callable[[Array], Array]] = {"relu": nn.relu, "swish": nn.swish, "tanh": nn.tanh}
@@ -53,7 +54,33 @@ class Mlp:
         return MlpModule(self.hidden, self.activation, self.norm_groups, num_outputs)
 
 
-NETWORKS: dict[str, type[Any]] = {"mlp": Mlp}
+class ConvNetModule(nn.Module):
+    channels: tuple[int, ...]
+    dense: tuple[int, ...]
+    num_outputs: int
+
+    @nn.compact
+    def __call__(self, x: Array) -> Array:
+        for width in self.channels:
+            x = nn.relu(nn.Conv(width, (3, 3), padding="VALID", conv_general_dilated=patch_convolution)(x))
+        x = max_pool(x).reshape(x.shape[0], -1)
+        for width in self.dense:
+            x = nn.relu(nn.Dense(width)(x))
+        return nn.Dense(self.num_outputs)(x)
+
+
+@settings
+class ConvNet:
+    """Convolutions of 3 x 3 without padding, one max-pooling of 2 x 2, dense layers; the paper's has channels 32, 64 and one dense layer of 128."""
+
+    channels: tuple[Count, ...]
+    dense: tuple[Count, ...]
+
+    def build(self, num_outputs: int) -> nn.Module:
+        return ConvNetModule(self.channels, self.dense, num_outputs)
+
+
+NETWORKS: dict[str, type[Any]] = {"convnet": ConvNet, "mlp": Mlp}
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -16,10 +17,13 @@ from coreshot.keys import client_key
 from coreshot.learners import BpcFkl, Learner
 from coreshot.learners._experts import TRAJECTORIES_AT_ONCE, bytes_needed
 from coreshot.learners.distill import distill
+from coreshot.methods import Dosfl
 from coreshot.methods.one_shot import coreset_message
 from coreshot.models import LogDensity, Model
 from coreshot.preset import Preset
 from coreshot.progress import Progress
+from coreshot.simulate import simulate
+from coreshot.study import Study
 from coreshot.types import Coreset, Message, concatenate_points, points_of
 from coreshot.wire import Ledger, encode_message
 
@@ -32,7 +36,7 @@ def plan_table(preset: Preset, seeds: Sequence[int] | None, progress: Progress) 
         "part", "what", "memory or disk", "wire, all seeds", "time, about", title=f"{preset.name}: {len(data.clients)} clients, {len(seeds)} seeds"
     )
     total = 0.0
-    for name in sorted({arm.learner for arm in preset.arms}):
+    for name in sorted({arm.learner for arm in preset.arms if arm.learner}):
         progress.say(f"{preset.name}: timing {name}")
         learner, study = preset.learners[name], preset.study(name, seeds[0])
         seconds = len(seeds) * _learner_seconds(study.model, learner, data)
@@ -44,13 +48,25 @@ def plan_table(preset: Preset, seeds: Sequence[int] | None, progress: Progress) 
             _wire(preset, name, data, len(seeds)),
             _time(seconds),
         )
-    for name in sorted({arm.inference for arm in preset.arms}):
+    for name in sorted({arm.inference for arm in preset.arms if arm.inference}):
         progress.say(f"{preset.name}: timing {name}")
         inference, uses = preset.inferences[name], sum(arm.inference == name for arm in preset.arms)
-        seconds = len(seeds) * uses * _inference_seconds(preset.study(preset.arms[0].learner).model, inference, data)
+        seconds = len(seeds) * uses * _inference_seconds(preset.model, inference, data)
         total += seconds
         table.add_row(
             f"server: {name}", f"{inference.num_gradients:,} gradients x {inference.num_chains} chains x {uses} arms", "", "", _time(seconds)
+        )
+    for name in sorted({arm.method for arm in preset.arms if arm.method}):
+        progress.say(f"{preset.name}: timing {name}")
+        uses = sum(arm.method == name for arm in preset.arms)
+        seconds = len(seeds) * uses * _method_seconds(preset, name, data)
+        total += seconds
+        table.add_row(
+            f"method: {name}",
+            f"{preset.methods[name].num_rounds:,} rounds x {uses} arms",
+            "",
+            _method_wire(preset, name, data, len(seeds) * uses),
+            _time(seconds),
         )
     table.add_row("total", "", "", "", _time(total))
     return table
@@ -71,11 +87,35 @@ def _room(learner: Learner, model: Model, data: FederatedData) -> str:
     return f"{need / 1e6:,.0f} MB of experts ({learner.experts.store})"
 
 
+def _shortened(method: Any) -> tuple[Any, float]:
+    """A method that does a small part of the work, and how many times as much the whole is."""
+    if isinstance(method, Dosfl):
+        return replace(method, num_updates=1), float(method.num_updates)
+    return replace(method, num_rounds=1), float(method.num_rounds)
+
+
+def _method_seconds(preset: Preset, name: str, data: FederatedData) -> float:
+    short, times = _shortened(preset.methods[name])
+    study = Study(preset.agreement(), preset.network, method=short)
+    return times * _timed(lambda: simulate(jax.random.key(0), study, short, data.clients, Ledger()))
+
+
+def _method_wire(preset: Preset, name: str, data: FederatedData, num_runs: int) -> str:
+    """From one round that is really run: the rounds of a method are alike."""
+    short, _ = _shortened(preset.methods[name])
+    ledger = Ledger()
+    simulate(jax.random.key(0), Study(preset.agreement(), preset.network, method=short), short, data.clients, ledger)
+    times = num_runs * preset.methods[name].num_rounds
+    up, down = (times * ledger.bytes(direction) for direction in ("up", "down"))
+    return f"{times * ledger.floats('up'):,} floats, {up:,} bytes up; {times * ledger.floats('down'):,} floats, {down:,} bytes down"
+
+
 def _wire(preset: Preset, name: str, data: FederatedData, num_seeds: int) -> str:
     """Exact: an invitation down and a coreset of the right size up for each client, encoded and booked."""
     study, ledger = preset.study(name), Ledger()
     for client, points in data.clients.items():
-        coreset = _example_coreset(study.learner, study.model, study.learner.num_points or points.num_points)
+        learner = preset.learners[name]
+        coreset = _example_coreset(learner, study.model, learner.num_points or points.num_points)
         for direction, message in (("down", Message("invitation", 0, {})), ("up", coreset_message(coreset, study.model, 0))):
             ledger.book(direction, client, message, encode_message(message, study_hash=study.hash, client=client))  # type: ignore[arg-type]
     up, down = num_seeds * ledger.bytes("up"), num_seeds * ledger.bytes("down")

@@ -8,31 +8,46 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from coreshot.config import NonNegative, Positive, choose, decode, decode_named, settings
+from pydantic import Field
+
+from coreshot.config import Count, NonNegative, Positive, choose, decode, decode_named, settings
 from coreshot.data import TASKS
 from coreshot.errors import CoreshotError
 from coreshot.inference import INFERENCES, Inference
 from coreshot.learners import LEARNERS, Learner
+from coreshot.methods import METHODS
 from coreshot.methods.one_shot import Weighting
-from coreshot.models import NETWORKS, Network
+from coreshot.methods.protocol import Method
+from coreshot.models import NETWORKS, Model, Network
 from coreshot.study import Agreement, Study
 
 
 @settings
 class Arm:
-    """What was sent + how the server inferred."""
+    """What was sent + how the server inferred (learner, inference, weighting); or a method of its own; or both: a jump start."""
 
     label: str
-    learner: str
-    inference: str
-    weighting: Weighting
+    learner: str | None = None
+    inference: str | None = None
+    weighting: Weighting | None = None
+    method: str | None = None
 
     @property
     def slug(self) -> str:
         """The name of its folder."""
         return re.sub(r"[^a-z0-9]+", "-", self.label.lower()).strip("-")
+
+
+@settings
+class Sweep:
+    """A grid search: every combination of the values, for one arm, on seeds that no table reports."""
+
+    arm: str
+    seeds: tuple[int, ...]
+    metric: Literal["accuracy", "nll", "rmse"]
+    grid: dict[str, tuple[float, ...]]  # dotted paths, as for --set, and their values
 
 
 @settings
@@ -45,6 +60,10 @@ class Outline:
     learner: dict[str, dict[str, Any]]
     inference: dict[str, dict[str, Any]]
     arm: tuple[Arm, ...]
+    method: dict[str, dict[str, Any]] = Field(default_factory=dict)
+    sweep: Sweep | None = None
+    match: str = "BPC-FL + SGD"  # the arm whose quality others must reach, in the table of communication
+    evaluate_every: Count = 1  # rounds between two points of a convergence curve
     prior_precision: NonNegative
     noise_scale: Positive = 1.0  # of the Gaussian likelihood
     seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
@@ -60,13 +79,28 @@ class Preset:
     noise_scale: float
     learners: dict[str, Learner]
     inferences: dict[str, Inference]
+    methods: dict[str, Method]
     arms: tuple[Arm, ...]
     seeds: tuple[int, ...]
+    sweep: Sweep | None
+    match: str
+    evaluate_every: int
     resolved: dict[str, Any]  # the plain values it was made from, overrides included
 
     def study(self, learner: str, seed: int = 0, input_shape: tuple[int, ...] | None = None, num_outputs: int | None = None) -> Study:
         """The agreement of one learner and one seed; shapes may be given for data other than the task's."""
-        agreement = Agreement(
+        chosen = choose("learner", learner, self.learners, f"preset {self.name}")
+        return Study(self.agreement(seed, input_shape, num_outputs), self.network, learner=chosen)
+
+    @property
+    def model(self) -> Model:
+        return self.agreement().model(self.network)
+
+    def method_study(self, method: str, seed: int = 0) -> Study:
+        return Study(self.agreement(seed), self.network, method=choose("method", method, self.methods, f"preset {self.name}"))
+
+    def agreement(self, seed: int = 0, input_shape: tuple[int, ...] | None = None, num_outputs: int | None = None) -> Agreement:
+        return Agreement(
             task=self.name,
             kind=self.task.kind,
             input_shape=input_shape or self.task.input_shape,
@@ -75,7 +109,6 @@ class Preset:
             noise_scale=self.noise_scale,
             seed=seed,
         )
-        return Study(agreement, self.network, choose("learner", learner, self.learners, f"preset {self.name}"))
 
 
 def preset_names() -> list[str]:
@@ -122,9 +155,9 @@ def build_preset(name: str, values: Mapping[str, Any]) -> Preset:
     outline = decode(Outline, values, where)
     learners = {key: decode_named(LEARNERS, item, f"{where}, learner.{key}", "learner") for key, item in outline.learner.items()}
     inferences = {key: decode_named(INFERENCES, item, f"{where}, inference.{key}", "inference") for key, item in outline.inference.items()}
+    methods = {key: decode_named(METHODS, item, f"{where}, method.{key}", "method") for key, item in outline.method.items()}
     for arm in outline.arm:
-        choose("learner", arm.learner, learners, f"{where}, arm {arm.label!r}")
-        choose("inference", arm.inference, inferences, f"{where}, arm {arm.label!r}")
+        _check_arm(arm, learners, inferences, methods, f"{where}, arm {arm.label!r}")
     slugs = [arm.slug for arm in outline.arm]
     for arm in outline.arm:
         if slugs.count(arm.slug) > 1:
@@ -140,10 +173,27 @@ def build_preset(name: str, values: Mapping[str, Any]) -> Preset:
         noise_scale=outline.noise_scale,
         learners=learners,
         inferences=inferences,
+        methods=methods,
         arms=outline.arm,
         seeds=outline.seeds,
+        sweep=outline.sweep,
+        match=outline.match,
+        evaluate_every=outline.evaluate_every,
         resolved=dict(values),
     )
+
+
+def _check_arm(arm: Arm, learners: Mapping[str, Learner], inferences: Mapping[str, Inference], methods: Mapping[str, Method], where: str) -> None:
+    one_shot = (arm.learner, arm.inference, arm.weighting)
+    if any(part is None for part in one_shot) and (arm.method is None or any(part is not None for part in one_shot)):
+        raise CoreshotError(f"{where}: an arm has learner, inference and weighting, or a method, or all four (a jump start); add what is missing.")
+    if arm.learner is not None:
+        choose("learner", arm.learner, learners, where)
+        choose("inference", arm.inference, inferences, where)
+    if arm.method is not None:
+        method = choose("method", arm.method, methods, where)
+        if arm.learner is not None and not hasattr(method, "begin"):
+            raise CoreshotError(f"{where}: method {arm.method!r} is one-shot and cannot start from given weights; name a multi-round method.")
 
 
 def _folder() -> Any:

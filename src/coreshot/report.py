@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,14 +14,15 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from rich.markup import escape
 from rich.table import Table
 
+from coreshot.convergence import HEADINGS, Curve, Unit, draw_convergence, matched, shown_metrics
 from coreshot.data import FederatedData
 from coreshot.errors import CoreshotError
 from coreshot.evaluate import NUM_BINS
-from coreshot.experiment import Job, collect, finished_jobs, load_posterior, load_presets, load_state, reply_store
-from coreshot.figures import Panel, draw, render
+from coreshot.experiment import Job, collect, finished_jobs, has_curve, load_posterior, load_presets, load_state, reply_store
+from coreshot.figures import Drawing, Panel, draw, render
 from coreshot.preset import Preset
 from coreshot.storage import read_json, write_bytes
-from coreshot.types import concatenate_points
+from coreshot.types import concatenate_points, points_of
 
 Row = dict[str, Any]
 NOTHING = "–"
@@ -36,11 +37,12 @@ class Column:
     format: str
 
 
+ECE = Column("ece", "ECE", ".3f")
 METRICS = (
     Column("accuracy", "accuracy", ".3f"),
     Column("nll", "NLL", ".3f"),
     Column("brier", "Brier", ".3f"),
-    Column("ece", "ECE", ".3f"),
+    ECE,
     Column("rmse", "RMSE", ".3f"),
 )
 EPISTEMIC = (
@@ -50,6 +52,7 @@ EPISTEMIC = (
 )
 COSTS = (
     Column("floats_up", "floats up", ",.0f"),
+    Column("floats_down", "floats down", ",.0f"),
     Column("bytes_up", "bytes up", ",.0f"),
     Column("bytes_down", "bytes down", ",.0f"),
     Column("seconds_client", "seconds client", ".1f"),
@@ -84,16 +87,21 @@ def read_rows(folder: Path) -> list[Row]:
     return list(read_json(path))
 
 
-def markdown_table(rows: list[Row]) -> str:
+def markdown_table(rows: list[Row], communication: Sequence[Row] = ()) -> str:
     """The same for documents: the metrics and what was sent, without times, so that a rerun gives the same text."""
     costs = tuple(column for column in COSTS if not column.name.startswith("seconds"))
     parts = []
     for task, of_task in _groups(rows, "task").items():
-        grid = summary_grid(of_task, (*METRICS, *costs))
-        rule = ["---"] + ["---:"] * (len(grid.headings) - 1)
-        lines = ["| " + " | ".join(line) + " |" for line in (grid.headings, rule, *grid.lines)]
-        parts.append(f"`{task}`\n\n" + "\n".join(lines) + "\n")
+        parts.append(f"`{task}`\n\n" + _markdown(summary_grid(of_task, (*METRICS, *costs))))
+        matches = communication_grid(of_task, [row for row in communication if row["task"] == task])
+        if matches:
+            parts.append(f"`{task}`, communication\n\n" + _markdown(matches))
     return "\n".join(parts)
+
+
+def _markdown(grid: Grid) -> str:
+    rule = ["---"] + ["---:"] * (len(grid.headings) - 1)
+    return "\n".join("| " + " | ".join(line) + " |" for line in (grid.headings, rule, *grid.lines)) + "\n"
 
 
 def _rich_table(title: str, grid: Grid) -> Table:
@@ -176,12 +184,61 @@ def _section(folder: Path, preset: Preset, jobs: list[Job], all_rows: list[Row])
         "num_warned": sum(bool(row["warnings"] or row["notes"]) for row in rows),
         "num_rows": len(rows),
         "figure": _figure(folder, preset, jobs, rows) if jobs else None,
+        **_convergence(folder, preset, jobs, rows),
     }
+
+
+def _convergence(folder: Path, preset: Preset, jobs: list[Job], rows: list[Row]) -> dict[str, Any]:
+    """The curves in floats and in bytes, and the paper's table: final metric, communication to match, ECE."""
+    curves = [Curve(job.arm.label, job.seed, read_json(folder / job.folder / "curve.json")) for job in jobs if has_curve(job, folder)]
+    jump_starts = [arm.label for arm in preset.arms if arm.learner and arm.method]
+    matches = [row for row in read_communication(folder) if row["task"] == preset.name]
+    units: tuple[Unit, ...] = ("floats", "bytes")
+    figures = {}
+    for unit in units:
+        drawing = draw_convergence(rows, curves, unit, jump_starts)
+        if drawing is not None:
+            figures[unit] = _saved(folder, f"{preset.name}-convergence-{unit}", drawing)
+    return {"convergence": figures, "match": preset.match, "communication": communication_grid(rows, matches)}
+
+
+def read_communication(folder: Path) -> list[Row]:
+    path = folder / "communication.json"
+    return list(read_json(path)) if path.is_file() else []
+
+
+def communication_grid(rows: Sequence[Row], matches: Sequence[Row]) -> Grid | None:
+    """The paper's table: final metrics, and the floats after which an arm was as good as the one to match; one-shot arms sent all at once."""
+    if not matches:
+        return None
+    names = shown_metrics(rows)
+    lines = []
+    for arm, own in _groups(rows, "arm").items():
+        total = float(np.mean([row["floats_up"] + row["floats_down"] for row in own]))
+        cells = [arm]
+        for name in names:
+            cells.append(_spread(own, next(column for column in METRICS if column.name == name)))
+            cells.append(_matched_cell(matched(matches, arm, name, "floats")))
+        lines.append([*cells, _spread(own, ECE), format(total, ",.0f")])
+    headings = ["arm"]
+    for name in names:
+        headings += [HEADINGS[name], f"floats to match in {HEADINGS[name]}"]
+    ece = ["ECE", "floats in all"] if any(row["ece"] is not None for row in rows) else ["floats in all"]
+    lines = [line if len(ece) == 2 else [*line[:-2], line[-1]] for line in lines]
+    return Grid([*headings, *ece], lines)
+
+
+def _matched_cell(found: Mapping[str, Any]) -> str:
+    if not found["seeds"]:
+        return NOTHING  # a one-shot arm has no curve
+    if found["mean"] is None:
+        return "never"
+    return f"{found['mean']:,.0f}" + ("" if found["reached"] == found["seeds"] else f" ({found['reached']} of {found['seeds']} seeds)")
 
 
 def _with_weighting(grid: Grid, rows: Sequence[Row]) -> Grid:
     weighting = {row["arm"]: row["weighting"] for row in rows}
-    return Grid([*grid.headings, "weighting"], [[*line, weighting[line[0]]] for line in grid.lines])
+    return Grid([*grid.headings, "weighting"], [[*line, weighting[line[0]] or NOTHING] for line in grid.lines])
 
 
 def _seed_grid(rows: Sequence[Row]) -> Grid:
@@ -207,10 +264,15 @@ def _figure(folder: Path, preset: Preset, jobs: list[Job], rows: list[Row]) -> d
     drawing = draw(preset.task, data, panels)
     if drawing is None:
         return None
+    return {**_saved(folder, preset.name, drawing), "seed": seed, "num_panels": len(panels)}
+
+
+def _saved(folder: Path, name: str, drawing: Drawing) -> dict[str, Any]:
+    """The figure as files, and as the page shows it."""
     png = render(drawing, "png")
-    write_bytes(folder / "figures" / f"{preset.name}.png", png)
-    write_bytes(folder / "figures" / f"{preset.name}.svg", render(drawing, "svg"))
-    return {"png": base64.b64encode(png).decode(), "alt": drawing.alt, "caption": drawing.caption, "seed": seed, "num_panels": len(panels)}
+    write_bytes(folder / "figures" / f"{name}.png", png)
+    write_bytes(folder / "figures" / f"{name}.svg", render(drawing, "svg"))
+    return {"png": base64.b64encode(png).decode(), "alt": drawing.alt, "caption": drawing.caption}
 
 
 def _note(row: Row) -> str:
@@ -220,13 +282,15 @@ def _note(row: Row) -> str:
 
 
 def _panel(folder: Path, job: Job, data: FederatedData, note: str) -> Panel:
+    model = job.model
+    posterior = load_posterior(model, (folder / job.folder / "posterior.safetensors").read_bytes())
+    if not job.arm.learner:  # no points were sent, or (DOSFL) none that mean anything in themselves
+        return Panel(job.arm.label, note, model, posterior, points_of(np.zeros((0, *model.input_shape)), np.zeros((0, model.num_outputs))))
     # Where a message is missing, load_state would ask the client for it, which is training.
     if len(reply_store(job, folder)) < len(data.clients):
         raise CoreshotError(
             f"{folder}: preset {job.preset.name}, arm {job.arm.label!r}, seed {job.seed}: messages/{job.study.hash[:16]} is not complete; "
             f"messages were removed, or another version of coreshot made this run: report it with that version, or run it anew in another --out."
         )
-    model = job.study.model
-    posterior = load_posterior(model, (folder / job.folder / "posterior.safetensors").read_bytes())
     received = concatenate_points([coreset.points for coreset in load_state(job, folder).coresets.values()])
     return Panel(job.arm.label, note, model, posterior, received)

@@ -12,7 +12,10 @@ import jax
 
 from coreshot.config import Count, NonNegative, Positive, decode, decode_named, encode, encode_named, settings
 from coreshot.data import Kind
+from coreshot.errors import CoreshotError
 from coreshot.learners import LEARNERS, Learner
+from coreshot.methods import METHODS
+from coreshot.methods.protocol import Method
 from coreshot.models import NETWORKS, Model, Network
 from coreshot.types import PRNGKey
 
@@ -29,32 +32,43 @@ class Agreement:
     noise_scale: Positive = 1.0  # of the Gaussian likelihood; unused in classification
     seed: int = 0  # of the initial weights that all clients share
 
+    def model(self, network: Network) -> Model:
+        return Model(network, self.kind, self.input_shape, self.num_outputs, self.prior_precision, self.noise_scale)
+
 
 @dataclass(frozen=True)
 class Study:
+    """What a client does is part of the agreement: the learner of a one-shot study, the method of any other."""
+
     agreement: Agreement
     network: Network
-    learner: Learner
+    learner: Learner | None = None
+    method: Method | None = None
+
+    def __post_init__(self) -> None:
+        if (self.learner is None) == (self.method is None):
+            raise CoreshotError("study: has a learner (one shot) or a method (many rounds), not both and not neither; give one of them.")
 
     @property
     def model(self) -> Model:
-        terms = self.agreement
-        return Model(self.network, terms.kind, terms.input_shape, terms.num_outputs, terms.prior_precision, terms.noise_scale)
+        return self.agreement.model(self.network)
 
     @property
     def shared_key(self) -> PRNGKey:
         return jax.random.key(self.agreement.seed)
 
     def to_dict(self) -> dict[str, Any]:
-        return {**encode(self.agreement), "network": encode_named(NETWORKS, self.network), "learner": encode_named(LEARNERS, self.learner)}
+        work = {"learner": encode_named(LEARNERS, self.learner)} if self.learner else {"method": encode_named(METHODS, self.method)}
+        return {**encode(self.agreement), "network": encode_named(NETWORKS, self.network), **work}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any], where: str = "study") -> Study:
-        terms = {key: value for key, value in values.items() if key not in ("network", "learner")}
+        terms = {key: value for key, value in values.items() if key not in ("network", "learner", "method")}
         return cls(
             decode(Agreement, terms, where),
             decode_named(NETWORKS, values.get("network", {}), f"{where}.network", "network"),
-            decode_named(LEARNERS, values.get("learner", {}), f"{where}.learner", "learner"),
+            decode_named(LEARNERS, values["learner"], f"{where}.learner", "learner") if "learner" in values else None,
+            decode_named(METHODS, values["method"], f"{where}.method", "method") if "method" in values else None,
         )
 
     @property

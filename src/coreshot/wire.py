@@ -7,25 +7,28 @@ A message is a safetensors file whose one metadata entry, "coreshot", is canonic
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import safetensors
 import safetensors.numpy
+from jaxtyping import Array
 
 from coreshot.errors import CoreshotError
 from coreshot.types import Message
 
 FORMAT = 1
 Direction = Literal["up", "down"]
+Tree = TypeVar("Tree")
 
 
 def encode_message(message: Message, *, study_hash: str, client: str) -> bytes:
     header = {"format": FORMAT, "kind": message.kind, "round": message.round, "client": client, "study": study_hash}
-    arrays = {name: np.ascontiguousarray(array) for name, array in message.arrays.items()}
+    arrays = {name: np.asarray(array, order="C") for name, array in message.arrays.items()}
     return safetensors.numpy.save(arrays, {"coreshot": json.dumps(header, sort_keys=True, separators=(",", ":"))})
 
 
@@ -50,6 +53,33 @@ def decode_message(data: bytes, *, study_hash: str, client: str | None = None) -
             raise CoreshotError(f"{where}: array {name!r} has values that are not finite; the message is refused.")
     # jax arrays, not NumPy's: in-process and over-the-wire runs must take the same code paths to the last bit.
     return Message(header["kind"], header["round"], {name: jnp.asarray(array) for name, array in arrays.items()})
+
+
+def named_leaves(prefix: str, tree: Any) -> dict[str, Array]:
+    """The arrays of a tree for a message, named by their path: params/Dense_0/kernel."""
+    leaves, _ = jax.tree_util.tree_flatten_with_path(tree)
+    return {f"{prefix}/{_path_name(path)}": jnp.asarray(leaf) for path, leaf in leaves}
+
+
+def tree_of(arrays: Mapping[str, Array], prefix: str, template: Tree, where: str) -> Tree:
+    """The inverse: a tree like `template` (arrays or their shapes), or an error that names the first array that does not fit."""
+    leaves, structure = jax.tree_util.tree_flatten_with_path(template)
+    found = []
+    for path, leaf in leaves:
+        name = f"{prefix}/{_path_name(path)}"
+        if name not in arrays:
+            raise CoreshotError(f"{where}: array {name!r} is missing; both sides must use the same study.")
+        array = arrays[name]
+        if array.shape != leaf.shape or array.dtype != leaf.dtype:
+            raise CoreshotError(
+                f"{where}: array {name!r} is {array.dtype}{list(array.shape)}, the study wants {leaf.dtype}{list(leaf.shape)}; use the same study."
+            )
+        found.append(array)
+    return jax.tree.unflatten(structure, found)
+
+
+def _path_name(path: Sequence[Any]) -> str:
+    return "/".join(jax.tree_util.keystr((part,), simple=True) for part in path)
 
 
 def read_header(data: bytes) -> dict[str, Any]:
@@ -93,6 +123,10 @@ class Ledger:
         floats = sum(array.size for array in message.arrays.values())
         self.entries.append(Entry(message.round, client, direction, message.kind, floats, payload, len(data) - payload))
 
+    def book_refused(self, client: str, data: bytes) -> None:
+        """What could not be read: it crossed all the same, and all of it is envelope."""
+        self.entries.append(Entry(self.entries[-1].round if self.entries else 0, client, "up", "refused", 0, 0, len(data)))
+
     def floats(self, direction: Direction) -> int:
         return sum(entry.floats for entry in self._going(direction))
 
@@ -101,6 +135,10 @@ class Ledger:
 
     def _going(self, direction: Direction) -> Iterable[Entry]:
         return (entry for entry in self.entries if entry.direction == direction)
+
+    @classmethod
+    def from_json_lines(cls, text: str) -> Ledger:
+        return cls([Entry(**json.loads(line)) for line in text.splitlines()])
 
     def to_json_lines(self) -> str:
         return "".join(json.dumps(asdict(entry)) + "\n" for entry in self.entries)

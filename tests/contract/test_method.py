@@ -10,6 +10,7 @@ import coreshot
 from coreshot.errors import CoreshotError
 from coreshot.inference import MapEstimate
 from coreshot.methods import OneShot
+from coreshot.methods.protocol import Invitation
 from coreshot.simulate import simulate
 from coreshot.study import Study
 from coreshot.types import Message
@@ -36,19 +37,20 @@ def method(study):
 
 @pytest.fixture(scope="module")
 def replies(study, method, clients):
-    answers = method.reply(jax.random.key(0), study.model, clients, Message("invitation", 0, {}), study.shared_key)
+    answers = method.reply(jax.random.key(0), study.model, clients, [Message("invitation", 0, {})], study.shared_key, lambda clients: None)
     return {name: message for name, (message, _) in answers.items()}
 
 
 def received(method, study, replies):
     key = jax.random.key(0)
-    return method.receive(key, study.model, method.init(key, study.model), replies)
+    return method.receive(key, study.model, method.init(key, study.model, study.shared_key), replies)
 
 
 def test_one_exchange_and_no_more(study, method, replies):
-    state = method.init(jax.random.key(0), study.model)
-    assert method.send(state) == Message("invitation", 0, {})
-    assert method.send(received(method, study, replies)) is None
+    key = jax.random.key(0)
+    state = method.init(key, study.model, study.shared_key)
+    assert method.send(key, study.model, state, ("a", "b")) == Invitation(("a", "b"), Message("invitation", 0, {}))
+    assert method.send(key, study.model, received(method, study, replies), ("a", "b")) is None
 
 
 @pytest.mark.parametrize("names", [subset for size in (1, 2, 3) for subset in itertools.combinations("abc", size)], ids="".join)
@@ -82,7 +84,7 @@ def test_the_wire_changes_no_bit(study, method, replies, same):
 
 def run(study, method, clients, seed=0, replies=None):
     replies, ledger = {} if replies is None else replies, Ledger()
-    state = simulate(jax.random.key(seed), study, method, clients, ledger, replies)
+    state = simulate(jax.random.key(seed), study, method, clients, ledger, replies=replies)
     return {key: reply.data for key, reply in replies.items()}, ledger, state
 
 

@@ -7,14 +7,21 @@ import pytest
 from coreshot.config import decode_named, encode_named
 from coreshot.errors import CoreshotError
 from coreshot.models import NETWORKS, Model
-from coreshot.types import pad_points
+from coreshot.types import pad_points, points_of
 
-SETTINGS = {"mlp": {"hidden": [6, 4], "activation": "swish", "norm_groups": 2}}
-NUM_PARAMS = {"mlp": (2 * 6 + 6) + 2 * 6 + (6 * 4 + 4) + 2 * 4 + (4 * 3 + 3)}  # dense layers, and a scale and a shift a normalised unit
+SETTINGS = {
+    "convnet": {"channels": [2, 3], "dense": [4]},
+    "mlp": {"hidden": [6, 4], "activation": "swish", "norm_groups": 2},
+}
+INPUT_SHAPES = {"convnet": (8, 8, 1), "mlp": (2,)}
+NUM_PARAMS = {
+    "convnet": (9 * 2 + 2) + (9 * 2 * 3 + 3) + (2 * 2 * 3 * 4 + 4) + (4 * 3 + 3),  # 8 x 8 shrinks to 6, to 4, and is pooled to 2
+    "mlp": (2 * 6 + 6) + 2 * 6 + (6 * 4 + 4) + 2 * 4 + (4 * 3 + 3),  # dense layers, and a scale and a shift a normalised unit
+}
 
 
 def test_every_network_is_tested():
-    assert SETTINGS.keys() == NUM_PARAMS.keys() == NETWORKS.keys()
+    assert SETTINGS.keys() == NUM_PARAMS.keys() == INPUT_SHAPES.keys() == NETWORKS.keys()
 
 
 @pytest.fixture(scope="module", params=SETTINGS)
@@ -28,8 +35,8 @@ def network(name):
 
 
 @pytest.fixture(scope="module")
-def model(network):
-    return Model(network, "classification", (2,), 3, 0.1, 1.0)
+def model(network, name):
+    return Model(network, "classification", INPUT_SHAPES[name], 3, 0.1, 1.0)
 
 
 @pytest.fixture(scope="module")
@@ -38,8 +45,8 @@ def init(model):
 
 
 @pytest.fixture(scope="module")
-def inputs():
-    return np.random.default_rng(0).normal(size=(5, 2)).astype(np.float32)
+def inputs(name):
+    return np.random.default_rng(0).normal(size=(5, *INPUT_SHAPES[name])).astype(np.float32)
 
 
 def test_same_key_same_weights_and_another_key_others(init, same):
@@ -60,10 +67,9 @@ def test_an_output_does_not_depend_on_the_rest_of_the_batch(model, init, inputs)
     np.testing.assert_allclose(model.apply(params, inputs[:2]), model.apply(params, inputs)[:2], atol=1e-6)
 
 
-def test_padding_adds_nothing(model, init, make_points):
+def test_padding_adds_nothing(model, init, inputs):
     """To 1e-5: sums are split differently for other shapes, and normalisation of small groups magnifies that."""
-    points = make_points("regression", 0, 5)
-    points = type(points)(points.x, np.eye(3, dtype=np.float32)[[0, 1, 2, 0, 1]], points.weight)
+    points = points_of(inputs, np.eye(3, dtype=np.float32)[[0, 1, 2, 0, 1]])
     params, log_prob = init(jax.random.key(0)), jax.jit(model.log_prob)
     assert float(log_prob(params, points)) == pytest.approx(float(log_prob(params, pad_points(points, 9))), rel=1e-5)
 
@@ -74,7 +80,7 @@ def test_number_of_weights(model, init, name):
 
 def test_settings_survive_encoding(network, model):
     assert decode_named(NETWORKS, encode_named(NETWORKS, network), "test", "network") == network
-    assert hash(model) == hash(Model(network, "classification", (2,), 3, 0.1, 1.0))
+    assert hash(model) == hash(Model(network, "classification", model.input_shape, 3, 0.1, 1.0))
 
 
 @pytest.mark.parametrize(
@@ -98,3 +104,8 @@ def test_wrong_settings_are_named(change, words):
 def test_missing_setting_is_named():
     with pytest.raises(CoreshotError, match=r"here: the key 'activation' is missing; add it"):
         decode_named(NETWORKS, {"name": "mlp", "hidden": [3]}, "here", "network")
+
+
+def test_the_papers_convnet_has_its_number_of_weights():
+    network = decode_named(NETWORKS, {"name": "convnet", "channels": [32, 64], "dense": [128]}, "test", "network")
+    assert Model(network, "classification", (28, 28, 1), 62, 0.1, 1.0).num_params() == 1_206_590

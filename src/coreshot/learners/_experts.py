@@ -19,7 +19,7 @@ from coreshot.ascent import OPTIMIZERS, ascend, draw_batch
 from coreshot.config import Count, Positive, settings
 from coreshot.errors import CoreshotError
 from coreshot.keys import named_key
-from coreshot.learners._randomised import randomised
+from coreshot.learners._sampling import Sampling, noise_scale, randomised
 from coreshot.models import Model
 from coreshot.types import Params, Points, PRNGKey
 
@@ -88,12 +88,12 @@ def train_experts(
     optimizer: str,
     batch_size: int,
     chain_length: int,
-    is_randomised: bool,
+    sampling: Sampling,
 ) -> ExpertStore:
     """All trajectories of a group of clients (points have a leading client axis), a few trajectories at a time."""
     steps, starts = drawable_steps(experts, chain_length), start_steps(experts, chain_length)
     checkpoints = _allocate(experts, (len(keys), experts.num_trajectories, len(steps), model.num_params()), chain_length)
-    run = partial(_trajectories, model, experts, tuple(steps), optimizer, batch_size, is_randomised)
+    run = partial(_trajectories, model, experts, tuple(steps), optimizer, batch_size, sampling)
     for first in range(0, experts.num_trajectories, TRAJECTORIES_AT_ONCE):
         index = jnp.arange(first, min(first + TRAJECTORIES_AT_ONCE, experts.num_trajectories))
         checkpoints[:, first : first + len(index)] = np.asarray(run(keys, points, shared_key, index))
@@ -110,7 +110,7 @@ def _trajectories(
     steps: tuple[int, ...],
     optimizer: str,
     batch_size: int,
-    is_randomised: bool,
+    sampling: Sampling,
     keys: Key[Array, " clients"],
     points: Points,
     shared_key: PRNGKey,
@@ -121,7 +121,7 @@ def _trajectories(
     def one(key: PRNGKey, points: Points, index: Array) -> Array:
         num_examples = jnp.sum(points.weight)
         key = jax.random.fold_in(key, index)
-        if is_randomised:
+        if sampling == "randomised":
             points = randomised(named_key(key, "randomise"), model, points)
 
         def log_density(key: PRNGKey, params: Params) -> Array:
@@ -129,12 +129,13 @@ def _trajectories(
             # Divided by the number of examples, so that the paper's step sizes mean the same for every client.
             return (model.log_prior(params) + model.log_prob(params, batch)) / num_examples
 
+        langevin_scale = noise_scale(experts.step_size, num_examples) if sampling == "langevin" else None
         params = model.init(jax.random.fold_in(shared_key, index))
         num_saves = steps[-1] // experts.save_interval
         step_keys = jax.random.split(key, (num_saves, experts.save_interval))
 
         def until_next_save(carry: tuple[Params, optax.OptState], keys: Key[Array, " steps"]) -> tuple[tuple[Params, optax.OptState], Array]:
-            carry = ascend(solver, log_density, *carry, keys)
+            carry = ascend(solver, log_density, *carry, keys, langevin_scale)
             return carry, ravel_pytree(carry[0])[0]
 
         _, saved = jax.lax.scan(until_next_save, (params, solver.init(params)), step_keys)

@@ -41,7 +41,7 @@ from coreshot.config import Count, NonNegative, Positive, settings
 from coreshot.errors import CoreshotError
 from coreshot.keys import fold_each, named_key
 from coreshot.learners._experts import Experts, ExpertStore, train_experts
-from coreshot.learners._randomised import randomised
+from coreshot.learners._sampling import Sampling, noise_scale, randomised
 from coreshot.learners._start import first_labels, noise_around_mean, weighted_mean
 from coreshot.learners.protocol import Health
 from coreshot.models import LogDensity, Model
@@ -102,7 +102,7 @@ class BpcFkl:
     optimizer: Literal["adam", "sgd"] = "sgd"  # of the pseudodata; adam is ours
     decay: Literal["none", "cosine"] = "none"  # of the pseudodata step sizes; cosine is ours
     point_mass: Literal["unit", "data"] = "unit"  # in the chain a point counts as one observation (paper) or as n_m / K of them (ours)
-    sampling: Literal["map", "randomised"] = "map"  # experts and chains climb the posterior (paper) or a randomised one, a draw each (ours)
+    sampling: Sampling = "map"  # of experts and chains: see coreshot.learners._sampling
     guidance: Literal["none", "experts"] = "none"  # ours: the experts say where to start, and in regression the final labels and weights
 
     @property
@@ -120,7 +120,7 @@ class BpcFkl:
             optimizer=self.chain_optimizer,
             batch_size=self.batch_size,
             chain_length=self.data_chain_length,
-            is_randomised=self.sampling == "randomised",
+            sampling=self.sampling,
         )
 
         def start(key: PRNGKey, points: Points, experts: Array) -> tuple[Points, Array, Array, Array]:
@@ -317,7 +317,8 @@ def _estimate_gradient(learner: BpcFkl, model: Model, points: Points, key: PRNGK
             batch = LogDensity(model, draw_batch(key, seen, learner.batch_size))
             return batch(params) / jnp.sum(points.weight)
 
-        return ascend(solver, log_density, params, solver.init(params), jax.random.split(key, learner.coreset_chain_length))[0]
+        langevin_scale = noise_scale(learner.chain_step_size, jnp.sum(points.weight)) if learner.sampling == "langevin" else None
+        return ascend(solver, log_density, params, solver.init(params), jax.random.split(key, learner.coreset_chain_length), langevin_scale)[0]
 
     chained = jax.vmap(chain)(jax.random.split(key_chain, len(starts)), jax.vmap(unravel)(starts))
     coreset_ends = jax.vmap(lambda params: ravel_pytree(params)[0])(chained)

@@ -1,3 +1,11 @@
-"""Whole algorithms: what is sent, what is answered, what is made of the answers."""
+"""Whole algorithms: what is sent, what is answered, what is made of the answers. One-shot methods have a learner; these stand alone."""
 
+from typing import Any
+
+from coreshot.methods.dosfl import Dosfl as Dosfl
+from coreshot.methods.fed_avg import FedAvg as FedAvg
+from coreshot.methods.fed_pa import FedPa as FedPa
+from coreshot.methods.mime import Mime as Mime
 from coreshot.methods.one_shot import OneShot as OneShot
+
+METHODS: dict[str, type[Any]] = {"dosfl": Dosfl, "fed_avg": FedAvg, "fed_pa": FedPa, "mime": Mime}

@@ -11,7 +11,7 @@ d'Hondt et al., "One-Shot Federated Learning with Bayesian Pseudocoresets" (Algo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -26,6 +26,7 @@ from coreshot.inference.protocol import Info
 from coreshot.keys import client_key, named_key
 from coreshot.learners import Learner
 from coreshot.learners.distill import distill
+from coreshot.methods.protocol import Answers, Invitation, OnChunk
 from coreshot.models import LogDensity, Model
 from coreshot.types import Coreset, Message, Points, Posterior, PRNGKey, concatenate_points
 
@@ -129,23 +130,22 @@ class OneShot:
     inference: Inference
     weighting: Weighting = "mass"
 
-    def init(self, key: PRNGKey, model: Model) -> OneShotState:
+    @property
+    def num_rounds(self) -> int:
+        return 1
+
+    def init(self, key: PRNGKey, model: Model, shared_key: PRNGKey) -> OneShotState:
         return OneShotState()
 
-    def send(self, state: OneShotState) -> Message | None:
+    def send(self, key: PRNGKey, model: Model, state: OneShotState, clients: Sequence[str]) -> Invitation | None:
         """An invitation without content: all that a client needs is in the study."""
-        return None if state.is_done else Message("invitation", 0, {})
+        return None if state.is_done else Invitation(tuple(clients), Message("invitation", 0, {}))
 
     def reply(
-        self,
-        key: PRNGKey,
-        model: Model,
-        clients: Mapping[str, Points],
-        message: Message,
-        shared_key: PRNGKey,
-        on_chunk: Callable[[int], None] = lambda clients: None,
-    ) -> dict[str, tuple[Message, list[str]]]:
+        self, key: PRNGKey, model: Model, clients: Mapping[str, Points], inbox: Sequence[Message], shared_key: PRNGKey, on_chunk: OnChunk
+    ) -> Answers:
         """Each client's coreset as a message, with notes on how it went; clients are learned together, none sees another."""
+        message = inbox[-1]
         keys = {name: client_key(key, message.round, name) for name in clients}
         learned = distill(model, self.learner, clients, keys, shared_key, on_chunk=on_chunk, where=f"round {message.round}")
         return {name: (coreset_message(one.coreset, model, message.round), one.notes) for name, one in learned.items()}

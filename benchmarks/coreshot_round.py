@@ -1,0 +1,45 @@
+"""coreshot's side: the same round, through the wire and the ledger as in every simulation."""
+
+import sys
+import time
+
+import jax
+import numpy as np
+
+from coreshot.methods import FedAvg
+from coreshot.models import ConvNet
+from coreshot.optimizers import Optimizer
+from coreshot.simulate import simulate
+from coreshot.study import Agreement, Study
+from coreshot.types import points_of
+from coreshot.wire import Ledger
+
+NUM_CLIENTS, LOCAL_STEPS, BATCH_SIZE, NUM_EXAMPLES = 10, 10, 25, 250
+
+
+def main() -> None:
+    method = FedAvg(
+        num_rounds=1,
+        local_steps=LOCAL_STEPS,
+        batch_size=BATCH_SIZE,
+        client_optimizer=Optimizer(name="sgd", step_size=0.1),
+        server_optimizer=Optimizer(name="sgd", step_size=1.0),
+    )
+    agreement = Agreement(task="bench", kind="classification", input_shape=(28, 28, 1), num_outputs=62, prior_precision=0.0)
+    study = Study(agreement, ConvNet(channels=(32, 64), dense=(128,)), method=method)
+    assert study.model.num_params() == 1_206_590
+    draws = np.random.default_rng(0)
+    clients = {}
+    for index in range(NUM_CLIENTS):
+        x, label = draws.random((NUM_EXAMPLES, 28, 28, 1), np.float32), draws.integers(62, size=NUM_EXAMPLES)
+        clients[str(index)] = points_of(x, np.eye(62, dtype=np.float32)[label])
+    state = method.init(jax.random.key(0), study.model, study.shared_key)
+    for _ in sys.stdin:
+        began = time.perf_counter()
+        state = simulate(jax.random.key(0), study, method, clients, Ledger(), state=method.begin(state.params))
+        jax.block_until_ready(state.params)
+        print(time.perf_counter() - began, flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,201 @@
+"""DOSFL: each client distils its data into a few batches and step sizes such that SGD on them, from weights that all know, fits the data.
+
+Zhou et al., "Distilled One-Shot Federated Learning", 2020.
+
+| paper                          | here                                                              |
+|--------------------------------|-------------------------------------------------------------------|
+| theta_0                        | model.init of the study's shared key; the result works from no other |
+| x_j, y_j, eta_j, j = 1..S_d    | Distilled.x, .y, .step_size: [steps, batch, ...]                  |
+| S_d, E_d, distillation batch   | distill_steps, distill_epochs, distill_batch_size                 |
+| soft reset                     | soft_reset_scale: each update starts from theta_0 + noise         |
+| random masking                 | mask_probability: each update leaves out some of the steps        |
+
+The gradient goes through the whole unrolled run; each step is checkpointed, so that memory grows by one copy of the weights a step and not by
+its activations, for about twice the compute. The server replays all clients' steps, interleaved: step j of every client, then step j + 1.
+Ours: the number of updates and the batch of real data (the papers are silent), and max_gradient_norm, without which long runs blow up.
+On the wire: an invitation without content down; x, y, step sizes and n_m up.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Annotated
+
+import jax
+import jax.numpy as jnp
+import optax
+from jax.flatten_util import ravel_pytree
+from jaxtyping import Array, Float
+from pydantic import Field
+
+from coreshot.ascent import draw_batch
+from coreshot.config import Count, NonNegative, Positive, settings
+from coreshot.errors import CoreshotError
+from coreshot.inference.protocol import Info
+from coreshot.keys import client_key
+from coreshot.learners._start import first_labels, noise_around_mean
+from coreshot.methods.fed_avg import single
+from coreshot.methods.protocol import Answers, Invitation, OnChunk
+from coreshot.models import Model
+from coreshot.optimizers import Optimizer
+from coreshot.types import Message, Params, Points, Posterior, PRNGKey
+
+UPDATES_PER_CHUNK = 10
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Distilled:
+    """What a client learns and sends; the server stacks those of all clients along the steps."""
+
+    x: Float[Array, "steps batch ..."]
+    y: Float[Array, "steps batch outputs"]
+    step_size: Float[Array, " steps"]
+
+
+@dataclass(frozen=True)
+class DosflState:
+    start: Params  # theta_0
+    distilled: dict[str, Distilled] = field(default_factory=dict)
+    is_done: bool = False
+
+
+@settings
+class Dosfl:
+    distill_steps: Count
+    distill_epochs: Count
+    distill_batch_size: Count
+    num_updates: Count
+    batch_size: Count  # of real data in the loss of an update
+    init_scale: Positive  # of x around the mean of the client's inputs
+    initial_step_size: Positive
+    x_optimizer: Optimizer
+    y_optimizer: Optimizer | None = None  # None keeps the labels
+    step_size_optimizer: Optimizer | None = None  # None keeps the step sizes
+    soft_reset_scale: NonNegative = 0.0
+    mask_probability: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    max_gradient_norm: Positive = 1.0  # of each of x, y and step sizes
+
+    @property
+    def num_rounds(self) -> int:
+        return 1
+
+    @property
+    def num_chunks(self) -> int:
+        return -(-self.num_updates // UPDATES_PER_CHUNK)
+
+    def init(self, key: PRNGKey, model: Model, shared_key: PRNGKey) -> DosflState:
+        return DosflState(model.init(shared_key))
+
+    def send(self, key: PRNGKey, model: Model, state: DosflState, clients: Sequence[str]) -> Invitation | None:
+        return None if state.is_done else Invitation(tuple(sorted(clients)), Message("invitation", 0, {}))
+
+    def reply(
+        self, key: PRNGKey, model: Model, clients: Mapping[str, Points], inbox: Sequence[Message], shared_key: PRNGKey, on_chunk: OnChunk
+    ) -> Answers:
+        """Clients beside each other, one a core: the unrolled loop of one keeps one core busy."""
+        start = model.init(shared_key)
+
+        def one(name: str) -> tuple[Message, list[str]]:
+            distilled = self._distill(client_key(key, 0, name), model, clients[name], start, on_chunk)
+            arrays = {"x": distilled.x, "y": distilled.y, "step_size": distilled.step_size}
+            return Message("distilled", 0, {**arrays, "num_examples": jnp.sum(clients[name].weight).reshape(1)}), []
+
+        with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+            return dict(zip(clients, pool.map(one, clients), strict=True))
+
+    def _distill(self, key: PRNGKey, model: Model, points: Points, start: Params, on_chunk: OnChunk) -> Distilled:
+        distilled = self.first_guess(jax.random.fold_in(key, 0), model, points)
+        state = self.optimizer().init(distilled)
+        for first in range(0, self.num_updates, UPDATES_PER_CHUNK):
+            size = min(UPDATES_PER_CHUNK, self.num_updates - first)
+            keys = jax.random.split(jax.random.fold_in(key, 1 + first), size)
+            distilled, state = _update(self, model, keys, points, start, distilled, state)
+            on_chunk(1)
+        return distilled
+
+    def first_guess(self, key: PRNGKey, model: Model, points: Points) -> Distilled:
+        shape = (self.distill_steps, self.distill_batch_size)
+        num = shape[0] * shape[1]
+        x = noise_around_mean(key, points, num, self.init_scale).reshape(*shape, *model.input_shape)
+        y = first_labels(model, points, num).reshape(*shape, model.num_outputs)
+        return Distilled(x, y, jnp.full(self.distill_steps, self.initial_step_size))
+
+    def optimizer(self) -> optax.GradientTransformation:
+        def solver(settings: Optimizer | None) -> optax.GradientTransformation:
+            if settings is None:
+                return optax.set_to_zero()
+            return optax.chain(optax.clip_by_global_norm(self.max_gradient_norm), settings.build())
+
+        parts = {"x": solver(self.x_optimizer), "y": solver(self.y_optimizer), "step_size": solver(self.step_size_optimizer)}
+        return optax.partition(parts, Distilled("x", "y", "step_size"))  # type: ignore[arg-type]
+
+    def receive(self, key: PRNGKey, model: Model, state: DosflState, replies: Mapping[str, Message]) -> DosflState:
+        if not replies:
+            raise CoreshotError("round 0: no client's reply can be used; lower the optimisers' step sizes.")
+        return replace(state, distilled={name: self._read(model, name, message) for name, message in replies.items()}, is_done=True)
+
+    def _read(self, model: Model, client: str, message: Message) -> Distilled:
+        shape = (self.distill_steps, self.distill_batch_size)
+        wanted = {"x": (*shape, *model.input_shape), "y": (*shape, model.num_outputs), "step_size": shape[:1], "num_examples": (1,)}
+        found = {name: array.shape for name, array in message.arrays.items()}
+        if found != wanted:
+            raise CoreshotError(f"client {client}, round 0, {message.kind}: arrays are {found}, the study wants {wanted}; distill it again.")
+        return Distilled(message.arrays["x"], message.arrays["y"], message.arrays["step_size"])
+
+    def posterior(self, key: PRNGKey, model: Model, state: DosflState) -> tuple[Posterior, Info]:
+        ordered = [state.distilled[name] for name in sorted(state.distilled)]
+        # Interleaved: [steps, clients, ...] flattened, so that step j of every client comes before step j + 1 of any.
+        everyone = jax.tree.map(lambda *arrays: jnp.stack(arrays, axis=1).reshape(-1, *arrays[0].shape[1:]), *ordered)
+        return single(_replay(model, self.distill_epochs, state.start, everyone))
+
+
+def replay(model: Model, num_epochs: int, params: Params, distilled: Distilled, mask: Float[Array, " steps"] | None = None) -> Params:
+    """SGD over the distilled batches in order, as many times; the gradient of the result in them costs one copy of the weights a step."""
+    if mask is not None:
+        distilled = replace(distilled, step_size=distilled.step_size * mask)
+
+    @jax.checkpoint
+    def step(params: Params, one: Distilled) -> tuple[Params, None]:
+        batch = Points(one.x, one.y, jnp.ones(one.x.shape[0]))
+        gradient = jax.grad(lambda params: -model.log_prob(params, batch) / one.x.shape[0])(params)
+        return jax.tree.map(lambda weight, slope: weight - one.step_size * slope, params, gradient), None
+
+    def epoch(params: Params, _: None) -> tuple[Params, None]:
+        return jax.lax.scan(step, params, distilled)[0], None
+
+    return jax.lax.scan(epoch, params, None, length=num_epochs)[0]
+
+
+_replay = partial(jax.jit, static_argnums=(0, 1))(replay)
+
+
+def distilled_loss(method: Dosfl, model: Model, key: PRNGKey, points: Points, start: Params, distilled: Distilled) -> Float[Array, ""]:
+    """Minus the mean log-likelihood of a batch of the client's data after the run."""
+    key_batch, key_reset, key_mask = jax.random.split(key, 3)
+    if method.soft_reset_scale:
+        flat, unravel = ravel_pytree(start)
+        start = unravel(flat + method.soft_reset_scale * jax.random.normal(key_reset, flat.shape))
+    mask = jax.random.bernoulli(key_mask, 1 - method.mask_probability, (method.distill_steps,)) if method.mask_probability else None
+    batch = draw_batch(key_batch, points, method.batch_size)
+    return -model.log_prob(replay(model, method.distill_epochs, start, distilled, mask), batch) / jnp.sum(batch.weight)
+
+
+@partial(jax.jit, static_argnums=(0, 1))
+def _update(
+    method: Dosfl, model: Model, keys: Array, points: Points, start: Params, distilled: Distilled, state: optax.OptState
+) -> tuple[Distilled, optax.OptState]:
+    def step(carry: tuple[Distilled, optax.OptState], key: PRNGKey) -> tuple[tuple[Distilled, optax.OptState], None]:
+        distilled, state = carry
+        gradient = jax.grad(lambda distilled: distilled_loss(method, model, key, points, start, distilled))(distilled)
+        updates, moved = method.optimizer().update(gradient, state, distilled)
+        # A run that blew up has no gradient to follow: that update is left out.
+        is_finite = jnp.isfinite(optax.tree.norm(gradient))
+        after = (optax.apply_updates(distilled, updates), moved)
+        return jax.tree.map(partial(jnp.where, is_finite), after, carry), None
+
+    return jax.lax.scan(step, (distilled, state), keys)[0]

@@ -1,0 +1,96 @@
+"""FedAvg: clients run an optimiser for some local steps; the server's optimiser takes the mean of what they moved as its gradient.
+
+McMahan et al., "Communication-Efficient Learning of Deep Networks from Decentralized Data", AISTATS 2017; with optimisers on both sides,
+Reddi et al., "Adaptive Federated Optimization", ICLR 2021.
+
+| paper              | here                          |
+|--------------------|-------------------------------|
+| theta_server       | state.params                  |
+| C K, E or tau      | cohort_size, local_steps      |
+| B                  | batch_size                    |
+| ClientOpt, eta_l   | client_optimizer              |
+| ServerOpt, eta     | server_optimizer              |
+| Delta_m            | server - client, message "delta" |
+| n_m / n            | the weights of `mean_update`  |
+
+Local steps are counted rather than epochs, so that every client does the same work. A client's optimiser starts anew in each round.
+On the wire, for each client of a round: the weights down; a delta and n_m up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+
+import jax
+import optax
+from jaxtyping import Array
+
+from coreshot.config import Count, settings
+from coreshot.inference.protocol import Info
+from coreshot.methods import _rounds
+from coreshot.methods._rounds import RoundState
+from coreshot.methods.protocol import Answers, Invitation, OnChunk
+from coreshot.models import Model
+from coreshot.optimizers import Optimizer
+from coreshot.types import Message, Params, Points, Posterior, PRNGKey
+from coreshot.wire import named_leaves
+
+
+@settings
+class FedAvg:
+    num_rounds: Count
+    local_steps: Count
+    batch_size: Count
+    client_optimizer: Optimizer
+    server_optimizer: Optimizer
+    cohort_size: Count | None = None  # clients asked in a round; None: all
+
+    def init(self, key: PRNGKey, model: Model, shared_key: PRNGKey) -> RoundState:
+        return self.begin(_rounds.fresh_start(key, model))
+
+    def begin(self, params: Params, first_round: int = 0) -> RoundState:
+        return RoundState(params, self.server_optimizer.build().init(params), first_round, first_round + self.num_rounds)
+
+    def send(self, key: PRNGKey, model: Model, state: RoundState, clients: Sequence[str]) -> Invitation | None:
+        if state.round >= state.end:
+            return None
+        cohort = _rounds.choose_cohort(key, state.round, clients, self.cohort_size)
+        return Invitation(cohort, Message("weights", state.round, named_leaves("params", state.params)))
+
+    def reply(
+        self, key: PRNGKey, model: Model, clients: Mapping[str, Points], inbox: Sequence[Message], shared_key: PRNGKey, on_chunk: OnChunk
+    ) -> Answers:
+        message = inbox[-1]
+        run = partial(local_deltas, model, self.client_optimizer, _rounds.read_params(model, message))
+        deltas = _rounds.run_clients(run, key, message.round, clients, self.batch_size, self.local_steps)
+        return {name: (_rounds.update_message(message.round, _rounds.count(clients[name]), delta=delta), []) for name, delta in deltas.items()}
+
+    def receive(self, key: PRNGKey, model: Model, state: RoundState, replies: Mapping[str, Message]) -> RoundState:
+        return server_step(self.server_optimizer, state, _rounds.mean_update(model, replies, "delta", state.round))
+
+    def posterior(self, key: PRNGKey, model: Model, state: RoundState) -> tuple[Posterior, Info]:
+        return single(state.params)
+
+
+@partial(jax.jit, static_argnums=(0, 1))
+def local_deltas(model: Model, optimizer: Optimizer, params: Params, points: Points, plans: Array) -> Params:
+    """Server minus client, for a group of clients."""
+
+    def one(points: Points, plan: Array) -> Params:
+        solver = optimizer.build()
+        ended, _ = _rounds.descend(model, solver, params, solver.init(params), points, plan)
+        return _rounds.difference(params, ended)
+
+    return jax.vmap(one)(points, plans)
+
+
+def server_step(optimizer: Optimizer, state: RoundState, delta: Params) -> RoundState:
+    updates, optimizer_state = optimizer.build().update(delta, state.optimizer_state, state.params)
+    return replace(state, params=optax.apply_updates(state.params, updates), optimizer_state=optimizer_state, round=state.round + 1)
+
+
+def single(params: Params) -> tuple[Posterior, Info]:
+    """Weights without any claim about their uncertainty: a posterior with one sample."""
+    return Posterior(jax.tree.map(lambda leaf: leaf[None], params)), {}

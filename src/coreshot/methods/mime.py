@@ -1,0 +1,149 @@
+"""MIME and MimeLite: clients mimic an optimiser that sees all data: its state is frozen while they step, and moves once a round.
+
+Karimireddy et al., "Breaking the centralized barrier for cross-device federated learning", NeurIPS 2021 (Algorithm 1).
+
+| paper                   | here                                                        |
+|-------------------------|-------------------------------------------------------------|
+| x, s                    | state.params, state.optimizer_state                         |
+| B = (U, V)              | base_optimizer                                              |
+| c                       | control: the n_m-weighted mean of full gradients at x       |
+| y_i, K                  | a client's weights, local_steps                             |
+| g = grad f(y) - grad f(x) + c | MIME;  g = grad f(y) in MimeLite, is_lite             |
+| eta_g                   | server_step_size                                            |
+
+A round of MIME is two exchanges. On the wire, for each of its clients: the weights, then the control and the optimiser's state down; the full
+gradient, then the delta up, each with n_m. A client remembers the weights from the first exchange to the second (its inbox), and nothing longer.
+MimeLite needs no control at the clients: one exchange, weights and optimiser state down, delta and full gradient up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+import jax
+import optax
+from jaxtyping import Array
+
+from coreshot.config import Count, Positive, settings
+from coreshot.inference.protocol import Info
+from coreshot.methods import _rounds
+from coreshot.methods.fed_avg import single
+from coreshot.methods.protocol import Answers, Invitation, OnChunk
+from coreshot.models import Model
+from coreshot.optimizers import Optimizer
+from coreshot.types import Message, Params, Points, Posterior, PRNGKey
+from coreshot.wire import named_leaves, tree_of
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class MimeState:
+    params: Params
+    optimizer_state: optax.OptState  # frozen within a round
+    round: int
+    end: int
+    control: Params | None = None  # known between the two exchanges of a round
+    cohort: tuple[str, ...] = field(default=(), metadata={"static": True})  # who has the weights of this round
+
+
+@settings
+class Mime:
+    num_rounds: Count
+    local_steps: Count
+    batch_size: Count
+    base_optimizer: Optimizer
+    server_step_size: Positive
+    gradient_batch_size: Count  # examples at a time in the full gradient; the result does not depend on it
+    is_lite: bool = False  # MimeLite
+    cohort_size: Count | None = None  # clients asked in a round; None: all
+
+    def init(self, key: PRNGKey, model: Model, shared_key: PRNGKey) -> MimeState:
+        return self.begin(_rounds.fresh_start(key, model))
+
+    def begin(self, params: Params, first_round: int = 0) -> MimeState:
+        return MimeState(params, self.base_optimizer.build().init(params), first_round, first_round + self.num_rounds)
+
+    def send(self, key: PRNGKey, model: Model, state: MimeState, clients: Sequence[str]) -> Invitation | None:
+        if state.round >= state.end:
+            return None
+        params, frozen = named_leaves("params", state.params), named_leaves("optimizer", state.optimizer_state)
+        if state.control is not None:
+            return Invitation(state.cohort, Message("control", state.round, named_leaves("control", state.control) | frozen))
+        cohort = _rounds.choose_cohort(key, state.round, clients, self.cohort_size)
+        return Invitation(cohort, Message("weights", state.round, params | frozen if self.is_lite else params))
+
+    def reply(
+        self, key: PRNGKey, model: Model, clients: Mapping[str, Points], inbox: Sequence[Message], shared_key: PRNGKey, on_chunk: OnChunk
+    ) -> Answers:
+        message, params = inbox[-1], _rounds.read_params(model, inbox[0])
+        if message.kind == "weights" and not self.is_lite:
+            run = partial(_full_gradients, model, self, params)
+        elif self.is_lite:
+            run = partial(_lite_updates, model, self, params, _read_optimizer(self.base_optimizer, params, message))
+        else:
+            control = tree_of(message.arrays, "control", params, f"server, round {message.round}, {message.kind}")
+            run = partial(_corrected_deltas, model, self, params, _read_optimizer(self.base_optimizer, params, message), control)
+        updates = _rounds.run_clients(run, key, message.round, clients, self.batch_size, self.local_steps)
+        return {name: (_rounds.update_message(message.round, _rounds.count(clients[name]), **trees), []) for name, trees in updates.items()}
+
+    def receive(self, key: PRNGKey, model: Model, state: MimeState, replies: Mapping[str, Message]) -> MimeState:
+        control = state.control
+        if control is None:
+            control = _rounds.mean_update(model, replies, "gradient", state.round)
+            if not self.is_lite:  # those whose gradient arrived take part in the second exchange
+                return replace(state, control=control, cohort=tuple(sorted(replies)))
+        delta = _rounds.mean_update(model, replies, "delta", state.round)
+        params = jax.tree.map(lambda server, moved: server - self.server_step_size * moved, state.params, delta)
+        _, optimizer_state = self.base_optimizer.build().update(control, state.optimizer_state, state.params)
+        return MimeState(params, optimizer_state, state.round + 1, state.end)
+
+    def posterior(self, key: PRNGKey, model: Model, state: MimeState) -> tuple[Posterior, Info]:
+        return single(state.params)
+
+
+def _read_optimizer(optimizer: Optimizer, params: Params, message: Message) -> optax.OptState:
+    shapes = jax.eval_shape(optimizer.build().init, params)
+    return tree_of(message.arrays, "optimizer", shapes, f"server, round {message.round}, {message.kind}")
+
+
+@partial(jax.jit, static_argnums=(0, 1))
+def _full_gradients(model: Model, method: Mime, params: Params, points: Points, plans: Array) -> dict[str, Params]:
+    return {"gradient": jax.vmap(lambda points: _rounds.full_gradient(model, params, points, method.gradient_batch_size))(points)}
+
+
+@partial(jax.jit, static_argnums=(0, 1))
+def _corrected_deltas(
+    model: Model, method: Mime, params: Params, frozen: optax.OptState, control: Params, points: Points, plans: Array
+) -> dict[str, Params]:
+    def one(points: Points, plan: Array) -> Params:
+        def gradient(current: Params, batch: Points) -> Params:
+            here, there = _rounds.loss_gradient(model, current, batch), _rounds.loss_gradient(model, params, batch)
+            return jax.tree.map(lambda g, g_server, c: g - g_server + c, here, there, control)
+
+        return _rounds.difference(params, _frozen_steps(method.base_optimizer, gradient, params, frozen, points, plan))
+
+    return {"delta": jax.vmap(one)(points, plans)}
+
+
+@partial(jax.jit, static_argnums=(0, 1))
+def _lite_updates(model: Model, method: Mime, params: Params, frozen: optax.OptState, points: Points, plans: Array) -> dict[str, Params]:
+    def one(points: Points, plan: Array) -> Params:
+        ended = _frozen_steps(method.base_optimizer, partial(_rounds.loss_gradient, model), params, frozen, points, plan)
+        return _rounds.difference(params, ended)
+
+    return {"delta": jax.vmap(one)(points, plans), **_full_gradients(model, method, params, points, plans)}
+
+
+def _frozen_steps(
+    optimizer: Optimizer, gradient: Callable[[Params, Points], Params], params: Params, frozen: optax.OptState, points: Points, plan: Array
+) -> Params:
+    """Local steps whose optimiser forgets each of them: it always steps from the server's state."""
+    solver = optimizer.build()
+
+    def step(current: Params, index: Array) -> tuple[Params, None]:
+        updates, _ = solver.update(gradient(current, _rounds.take(points, index)), frozen, current)
+        return optax.apply_updates(current, updates), None
+
+    return jax.lax.scan(step, params, plan)[0]
