@@ -235,7 +235,17 @@ def _run_one_shot(job: Job, data: FederatedData, out: Path, progress: Progress) 
     is_new = len(replies) < len(data.clients)
     if is_new:
         progress.begin(f"clients learn ({job.arm.learner}, seed {job.seed})", max(1, learner.num_chunks) * len(data.clients))
-    state = simulate(job.key, job.study, job.one_shot, data.clients, ledger, replies=replies, on_chunk=progress.advance)
+    notes: list[str] = []
+    state = simulate(
+        job.key,
+        job.study,
+        job.one_shot,
+        data.clients,
+        ledger,
+        replies=replies,
+        on_chunk=progress.advance,
+        on_exchange=lambda exchange: notes.extend(exchange.notes),
+    )
     if is_new:
         progress.end()
     progress.begin(f"{job.arm.label}: infer and evaluate", 1)
@@ -246,7 +256,7 @@ def _run_one_shot(job: Job, data: FederatedData, out: Path, progress: Progress) 
     posterior = jax.block_until_ready(posterior)
     seconds = time.perf_counter() - began
     progress.end()
-    notes = [f"{name}: {note}" for (_, name), reply in replies.items() for note in reply.notes]
+    notes += [f"{name}: {note}" for (_, name), reply in replies.items() for note in reply.notes]
     return Outcome(ledger, posterior, info, notes, sum(reply.seconds for reply in replies.values()), seconds)
 
 
@@ -257,12 +267,22 @@ def _run_method(job: Job, data: FederatedData, out: Path, before: Outcome, progr
     if hasattr(method, "begin"):
         return _run_rounds(job, key, data, out / job.folder, before, progress)
     study, replies, ledger = job.method_study, ReplyStore(out / "messages" / job.method_study.hash[:16]), Ledger()
+    notes: list[str] = []
     progress.begin(f"clients learn ({job.arm.method}, seed {job.seed})", method.num_chunks * len(data.clients))
-    state = simulate(key, study, method, data.clients, ledger, replies=replies, on_chunk=progress.advance)
+    state = simulate(
+        key,
+        study,
+        method,
+        data.clients,
+        ledger,
+        replies=replies,
+        on_chunk=progress.advance,
+        on_exchange=lambda exchange: notes.extend(exchange.notes),
+    )
     progress.end()
     began = time.perf_counter()
     posterior, info = jax.block_until_ready(method.posterior(named_key(key, "posterior"), study.model, state))
-    return Outcome(ledger, posterior, info, [], sum(reply.seconds for reply in replies.values()), time.perf_counter() - began)
+    return Outcome(ledger, posterior, info, notes, sum(reply.seconds for reply in replies.values()), time.perf_counter() - began)
 
 
 def _run_rounds(job: Job, key: jax.Array, data: FederatedData, folder: Path, before: Outcome, progress: Progress) -> Outcome:
@@ -278,7 +298,7 @@ def _run_rounds(job: Job, key: jax.Array, data: FederatedData, folder: Path, bef
         return metrics(model, sums(model, method.posterior(key, model, state)[0], data.test, data.truth))
 
     watch = Watch(log, folder, evaluate, job.preset.evaluate_every, progress)
-    if not log.curve:
+    if log.state is start:  # not a checkpoint
         watch.measure()
     progress.begin(f"{job.arm.label}, seed {job.seed}: rounds", log.state.end - log.state.round)
     began, already = time.perf_counter(), log.seconds
@@ -305,9 +325,17 @@ def reply_store(job: Job, out: Path) -> ReplyStore:
 
 
 def load_state(job: Job, out: Path) -> OneShotState:
-    """What the server had received, read back from the run directory."""
+    """What the server had received, read back from the run directory; where a message is missing, an error rather than training."""
     data: FederatedData = job.preset.task.make(job.seed)
-    state: OneShotState = simulate(job.key, job.study, job.one_shot, data.clients, Ledger(), replies=reply_store(job, out))
+    replies = reply_store(job, out)
+    refused = {entry.client for entry in Ledger.from_json_lines((out / job.folder / "ledger.jsonl").read_text()).entries if entry.kind == "refused"}
+    clients = {name: points for name, points in data.clients.items() if name not in refused or (0, name) in replies}
+    if any((0, name) not in replies for name in clients):
+        raise CoreshotError(
+            f"{out}: preset {job.preset.name}, arm {job.arm.label!r}, seed {job.seed}: messages/{job.study.hash[:16]} is not complete; "
+            f"messages were removed, or another version of coreshot made this run: report it with that version, or run it anew in another --out."
+        )
+    state: OneShotState = simulate(job.key, job.study, job.one_shot, clients, Ledger(), replies=replies)
     return state
 
 

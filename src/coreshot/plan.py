@@ -125,7 +125,7 @@ def _wire(preset: Preset, name: str, data: FederatedData, num_seeds: int) -> str
 def _example_coreset(learner: Learner, model: Model, size: int) -> Coreset:
     """A coreset of the size and kind that this learner sends: hard labels or soft ones, with point weights or without."""
     is_soft = isinstance(learner, BpcFkl) and learner.step_size_y > 0
-    has_weights = isinstance(learner, BpcFkl) and learner.guidance == "experts"
+    has_weights = isinstance(learner, BpcFkl) and learner.guidance == "client" and model.kind == "regression"
     labels = jnp.full((size, model.num_outputs), 0.5) if is_soft else jax.nn.one_hot(jnp.zeros(size, int), model.num_outputs)
     points = points_of(jnp.zeros((size, *model.input_shape)), labels)
     return Coreset(points.reweighted(jnp.full(size, 0.5)) if has_weights else points, jnp.asarray(1.0))

@@ -18,7 +18,7 @@ from coreshot.convergence import HEADINGS, Curve, Unit, draw_convergence, matche
 from coreshot.data import FederatedData
 from coreshot.errors import CoreshotError
 from coreshot.evaluate import NUM_BINS
-from coreshot.experiment import Job, collect, finished_jobs, has_curve, load_posterior, load_presets, load_state, reply_store
+from coreshot.experiment import Job, collect, finished_jobs, has_curve, load_posterior, load_presets, load_state
 from coreshot.figures import Drawing, Panel, draw, render
 from coreshot.preset import Preset
 from coreshot.storage import read_json, write_bytes
@@ -286,11 +286,5 @@ def _panel(folder: Path, job: Job, data: FederatedData, note: str) -> Panel:
     posterior = load_posterior(model, (folder / job.folder / "posterior.safetensors").read_bytes())
     if not job.arm.learner:  # no points were sent, or (DOSFL) none that mean anything in themselves
         return Panel(job.arm.label, note, model, posterior, points_of(np.zeros((0, *model.input_shape)), np.zeros((0, model.num_outputs))))
-    # Where a message is missing, load_state would ask the client for it, which is training.
-    if len(reply_store(job, folder)) < len(data.clients):
-        raise CoreshotError(
-            f"{folder}: preset {job.preset.name}, arm {job.arm.label!r}, seed {job.seed}: messages/{job.study.hash[:16]} is not complete; "
-            f"messages were removed, or another version of coreshot made this run: report it with that version, or run it anew in another --out."
-        )
     received = concatenate_points([coreset.points for coreset in load_state(job, folder).coresets.values()])
     return Panel(job.arm.label, note, model, posterior, received)

@@ -78,9 +78,9 @@ class Watch:
     def on_exchange(self, exchange: Exchange) -> None:
         log, before = self.log, self.log.state
         log.state, log.seconds = exchange.state, log.seconds + exchange.seconds
-        for client, reason in exchange.refused.items():
-            log.notes.append(f"{client}: reply refused in round {exchange.round}: {reason}")
-            self.progress.say(f"  note: {log.notes[-1]}")
+        log.notes += exchange.notes
+        for note in exchange.notes:
+            self.progress.say(f"  note: {note}")
         if log.state.round == before.round:
             return  # the first of two exchanges
         self.progress.advance()

@@ -36,6 +36,10 @@ class Exchange:
     seconds: float
     refused: dict[str, str]
 
+    @property
+    def notes(self) -> list[str]:
+        return [f"{client}: reply refused in round {self.round}: {reason}" for client, reason in self.refused.items()]
+
 
 def simulate(
     key: PRNGKey,
@@ -51,7 +55,8 @@ def simulate(
 ) -> Any:
     """The method's final state, from `state` (a checkpoint, a jump start) or from the beginning.
 
-    Where `replies` are given, answers that they hold are not asked for again and new ones are put there: a one-shot method's cache.
+    Where `replies` are given, answers that they hold are not asked for again and new ones that can be read are put there: a one-shot
+    method's cache.
     A reply that cannot be read, or is not finite, is refused: the exchange goes on without it. None left is an error.
     """
     if not clients:
@@ -64,6 +69,8 @@ def simulate(
         asked = {name: clients[name] for name in invitation.clients}
         answers = _ask(key, study, method, asked, inbox, {} if replies is None else replies, on_chunk)
         arrived, refused = _collect(study, answers, ledger)
+        if replies is not None:
+            replies.update({(message.round, name): answers[name] for name in arrived if (message.round, name) not in replies})
         if not arrived:
             raise CoreshotError(f"round {message.round}: no client's reply can be used; the first was refused: {next(iter(refused.values()))}")
         state = method.receive(named_key(key, "server"), model, state, arrived)
@@ -85,19 +92,19 @@ def _ask(
     method: Method,
     clients: Mapping[str, Points],
     inbox: Sequence[Message],
-    replies: Replies,
+    replies: Mapping[tuple[int, str], Reply],
     on_chunk: Callable[[int], None],
 ) -> dict[str, Reply]:
     round = inbox[-1].round
-    missing = {name: points for name, points in clients.items() if (round, name) not in replies}
+    found = {name: replies[round, name] for name in clients if (round, name) in replies}
+    missing = {name: points for name, points in clients.items() if name not in found}
     if missing:
         began = time.perf_counter()
         answers = method.reply(named_key(key, "clients"), study.model, missing, inbox, study.shared_key, on_chunk)
         encoded = {name: encode_message(answer, study_hash=study.hash, client=name) for name, (answer, _) in answers.items()}
         seconds = (time.perf_counter() - began) / len(missing)
-        for name, (_, notes) in answers.items():
-            replies[round, name] = Reply(encoded[name], seconds, notes)
-    return {name: replies[round, name] for name in clients}
+        found |= {name: Reply(encoded[name], seconds, notes) for name, (_, notes) in answers.items()}
+    return {name: found[name] for name in clients}
 
 
 def _collect(study: Study, answers: Mapping[str, Reply], ledger: Ledger) -> tuple[dict[str, Message], dict[str, str]]:

@@ -48,7 +48,7 @@ def test_together_they_are_at_most_the_number_of_examples(linear):
 def test_a_learned_coreset_carries_them_and_draws_more_experts(make_bpc, make_model, make_points):
     clients = {"a": make_points("regression", 0, 12)}
     keys = {"a": client_key(jax.random.key(0), 0, "a")}
-    learner = make_bpc(guidance="experts", sampling="randomised", num_data_draws=7, point_mass="data", step_size_y=0.1)
+    learner = make_bpc(guidance="client", sampling="randomised", num_data_draws=7, point_mass="data", step_size_y=0.1)
     coreset = distill(make_model("regression"), learner, clients, keys, jax.random.key(9))["a"].coreset
     weight = np.asarray(coreset.points.weight)
     assert np.all(weight > 0)

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from coreshot.keys import named_key
 from coreshot.models import Model
 from coreshot.types import Points, PRNGKey
 
@@ -26,6 +27,31 @@ def noise_around_mean(key: PRNGKey, points: Points, num_points: int, scale: floa
     order = jax.random.permutation(key_order, jnp.broadcast_to(jnp.arange(num_points)[:, None], flat), axis=0, independent=True)
     place = (order + jax.random.uniform(key_place, flat, minval=0.01, maxval=0.99)) / num_points
     return center + scale * jax.scipy.stats.norm.ppf(place).reshape(num_points, *center.shape)
+
+
+def between_neighbours(key: PRNGKey, points: Points, labels: Float[Array, "points classes"], scale: float) -> Float[Array, "points ..."]:
+    """For each (one-hot) label a place half-way between a random example of that class and the nearest other one of it.
+
+    Close to examples of a class its label can be trusted. No example is drawn twice before all of its class were.
+    An only example of a class has no neighbour: noise of the given scale stands in, so that no record is ever a start.
+    """
+    flat, is_real = points.x.reshape(points.num_points, -1), points.weight > 0
+    is_same = (points.y @ points.y.T > 0.5) & is_real & ~jnp.eye(points.num_points, dtype=bool)
+    distance = jnp.where(is_same, jnp.sum((flat[:, None] - flat[None]) ** 2, axis=-1), jnp.inf)
+    is_alone = ~jnp.any(is_same, axis=1)
+    neighbour = jnp.where(is_alone, jnp.arange(points.num_points), jnp.argmin(distance, axis=1))
+    # Each example draws by its position: padding changes nothing.
+    lot = jax.vmap(lambda index: jax.random.uniform(jax.random.fold_in(key, index)))(jnp.arange(points.num_points))
+
+    def choose(times: Array, label: Array) -> tuple[Array, Array]:
+        is_eligible = (points.y @ label > 0.5) & is_real
+        index = jnp.argmin(jnp.where(is_eligible, times + lot, jnp.inf))
+        return times.at[index].add(1.0), index
+
+    _, chosen = jax.lax.scan(choose, jnp.zeros(points.num_points), labels)
+    noise = scale * jax.random.normal(named_key(key, "alone"), (len(labels), flat.shape[1]))
+    places = (flat[chosen] + flat[neighbour[chosen]]) / 2 + jnp.where(is_alone[chosen][:, None], noise, 0.0)
+    return places.reshape(len(labels), *points.x.shape[1:])
 
 
 def first_labels(model: Model, points: Points, num_points: int) -> Float[Array, "points outputs"]:

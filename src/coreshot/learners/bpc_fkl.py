@@ -42,13 +42,14 @@ from coreshot.errors import CoreshotError
 from coreshot.keys import fold_each, named_key
 from coreshot.learners._experts import Experts, ExpertStore, train_experts
 from coreshot.learners._sampling import Sampling, noise_scale, randomised
-from coreshot.learners._start import first_labels, noise_around_mean, weighted_mean
+from coreshot.learners._start import between_neighbours, first_labels, noise_around_mean, weighted_mean
 from coreshot.learners.protocol import Health
 from coreshot.models import LogDensity, Model
 from coreshot.types import Coreset, Params, Points, PRNGKey
 
 UPDATES_PER_CHUNK = 20  # compiled together; the host looks at the points in between
-NUM_CANDIDATES = 128  # places among which guided points choose their start
+NUM_CANDIDATES = 128  # places among which guided points choose their start (regression)
+NUM_STARTS = 64  # coresets among which the guided start is chosen (classification): it costs about as much as so many updates
 FAR = 100.0  # points further from the client's mean than this many times its farthest input have diverged
 
 
@@ -103,7 +104,9 @@ class BpcFkl:
     decay: Literal["none", "cosine"] = "none"  # of the pseudodata step sizes; cosine is ours
     point_mass: Literal["unit", "data"] = "unit"  # in the chain a point counts as one observation (paper) or as n_m / K of them (ours)
     sampling: Sampling = "map"  # of experts and chains: see coreshot.learners._sampling
-    guidance: Literal["none", "experts"] = "none"  # ours: the experts say where to start, and in regression the final labels and weights
+    # ours: what the client knows says where points start. Classification: the best of many draws near its data (`best_start`).
+    # Regression: where its experts agree (`known_places`); they say the final labels and weights as well.
+    guidance: Literal["none", "client"] = "none"
 
     @property
     def num_chunks(self) -> int:
@@ -126,11 +129,13 @@ class BpcFkl:
         def start(key: PRNGKey, points: Points, experts: Array) -> tuple[Points, Array, Array, Array]:
             num_examples = jnp.sum(points.weight)
             labels = first_labels(model, points, self.num_points)
-            if self.guidance == "experts":
+            mass = num_examples / self.num_points if self.point_mass == "data" else 1.0
+            if self.guidance == "client" and model.kind == "classification":
+                x = best_start(self, model, points, labels, jnp.full(self.num_points, mass), key, shared_key)
+            elif self.guidance == "client":
                 x = known_places(model, noise_around_mean(key, points, NUM_CANDIDATES, self.init_scale), labels, experts)
             else:
                 x = noise_around_mean(key, points, self.num_points, self.init_scale)
-            mass = num_examples / self.num_points if self.point_mass == "data" else 1.0
             center = weighted_mean(points.x, points.weight)
             spread = jnp.max(jnp.where(points.weight > 0, jnp.max(jnp.abs(points.x - center).reshape(points.num_points, -1), axis=1), 0))
             coreset = Points(x, labels, jnp.full(self.num_points, mass))
@@ -233,39 +238,57 @@ def expert_opinion(
     return jax.vmap(one_client)(points, num_examples, experts)
 
 
+@partial(jax.jit, static_argnums=(0, 1))
+def best_start(
+    learner: BpcFkl,
+    model: Model,
+    data: Points,
+    labels: Float[Array, "points classes"],
+    weight: Float[Array, " points"],
+    key: PRNGKey,
+    shared_key: PRNGKey,
+) -> Float[Array, "points ..."]:
+    """Classification: of many draws of the points' places, the one whose own chains make the client's data most likely.
+
+    The updates move points little (moons: about 0.04 a coordinate in 100), so much depends on where they start.
+    The score is E_{q_C}[log p(D|theta)], the part of the reverse KL that sees the data. It says which few points speak for the rest, and needs
+    no gradient in them. Its chains start at the shared initial weights (the first of the experts'), the same for every draw.
+    """
+    initial = jax.vmap(lambda index: ravel_pytree(model.init(jax.random.fold_in(shared_key, index)))[0])(jnp.arange(learner.num_trajectories))
+    key_chain, key_place = jax.random.split(key)
+
+    def score(places: Array) -> Array:
+        ends = _chain_ends(learner, model, Points(places, labels, weight), key_chain, initial)
+        return jnp.mean(jax.vmap(lambda params: model.log_prob(params, data))(ends))
+
+    draws = jax.vmap(lambda key: between_neighbours(key, data, labels, learner.init_scale))(jax.random.split(key_place, NUM_STARTS))
+    scores = jax.lax.map(score, draws)
+    return draws[jnp.argmax(jnp.where(jnp.isnan(scores), -jnp.inf, scores))]
+
+
 def known_places(
     model: Model,
     candidates: Float[Array, "candidates ..."],
     labels: Float[Array, "points outputs"],
     experts: Float[Array, "experts weights"],
 ) -> Float[Array, "points ..."]:
-    """For each label one of the candidates, where the client knows something about it.
+    """Regression: candidates spread over where the experts' variance is within a factor of four of the least.
 
-    Classification: the first that is free and where the experts give the label at least nine parts in ten: the paper's start, given that they
-    agree with it. (A point that starts deep in the other class, where the network is flat, never gets out.)
-    Regression: spread over where their variance is within a factor of four of the least: the best known first, then always the farthest.
-    Where too few are known, the next best known.
+    The best known first, then always the farthest; where too few are known, the next best known.
     """
     unravel = _unraveller(model)
     outputs = jax.vmap(lambda flat: model.apply(unravel(flat), candidates))(experts)
     flat = candidates.reshape(len(candidates), -1)
-    if model.kind == "classification":
-        certainty = labels @ jnp.mean(jax.nn.softmax(outputs), axis=0).T  # [points, candidates]
-        is_known = certainty >= 0.9
-    else:
-        precision = 1 / jnp.maximum(jnp.mean(jnp.var(outputs, axis=0), axis=-1), 1e-12)
-        certainty = jnp.broadcast_to(precision / jnp.max(precision), (len(labels), len(candidates)))
-        is_known = certainty >= 0.25
+    precision = 1 / jnp.maximum(jnp.mean(jnp.var(outputs, axis=0), axis=-1), 1e-12)
+    certainty = precision / jnp.max(precision)
 
-    def choose(distance: Array, of_label: tuple[Array, Array]) -> tuple[Array, Array]:
-        certainty, is_known = of_label
-        is_first_come = model.kind == "classification"  # argmax takes the first of equals
-        merit = jnp.ones_like(distance) if is_first_come else jnp.where(jnp.isinf(distance), certainty, distance)
-        score = jnp.where(is_known, merit, certainty - 1.0)
+    def choose(distance: Array, _: None) -> tuple[Array, Array]:
+        merit = jnp.where(jnp.isinf(distance), certainty, distance)
+        score = jnp.where(certainty >= 0.25, merit, certainty - 1.0)
         index = jnp.argmax(jnp.where(distance == 0, -2.0, score))  # never the same place twice
         return jnp.minimum(distance, jnp.linalg.norm(flat - flat[index], axis=1)), index
 
-    _, chosen = jax.lax.scan(choose, jnp.full(len(candidates), jnp.inf), (certainty, is_known))
+    _, chosen = jax.lax.scan(choose, jnp.full(len(candidates), jnp.inf), None, length=len(labels))
     return candidates[chosen]
 
 
@@ -304,11 +327,9 @@ def _run_chunk(
     return jax.vmap(one_client)(keys, carry, starts, ends)
 
 
-def _estimate_gradient(learner: BpcFkl, model: Model, points: Points, key: PRNGKey, starts: Array, ends: Array) -> Points:
-    """The KL gradient from trajectories (theta at r, theta at r + L_D): coreset chains run from the former, all at once."""
-    unravel = _unraveller(model)
+def _chain_ends(learner: BpcFkl, model: Model, points: Points, key: PRNGKey, starts: Array) -> Params:
+    """Where the coreset's chains end, all run at once, one from each of the (flat) starts."""
     solver = OPTIMIZERS[learner.chain_optimizer](learner.chain_step_size)
-    key_chain, key_noise = jax.random.split(key)
 
     def chain(key: PRNGKey, params: Params) -> Params:
         seen = randomised(named_key(key, "randomise"), model, points) if learner.sampling == "randomised" else points
@@ -320,8 +341,14 @@ def _estimate_gradient(learner: BpcFkl, model: Model, points: Points, key: PRNGK
         langevin_scale = noise_scale(learner.chain_step_size, jnp.sum(points.weight)) if learner.sampling == "langevin" else None
         return ascend(solver, log_density, params, solver.init(params), jax.random.split(key, learner.coreset_chain_length), langevin_scale)[0]
 
-    chained = jax.vmap(chain)(jax.random.split(key_chain, len(starts)), jax.vmap(unravel)(starts))
-    coreset_ends = jax.vmap(lambda params: ravel_pytree(params)[0])(chained)
+    return jax.vmap(chain)(jax.random.split(key, len(starts)), jax.vmap(_unraveller(model))(starts))
+
+
+def _estimate_gradient(learner: BpcFkl, model: Model, points: Points, key: PRNGKey, starts: Array, ends: Array) -> Points:
+    """The KL gradient from trajectories (theta at r, theta at r + L_D): coreset chains run from the former, all at once."""
+    unravel = _unraveller(model)
+    key_chain, key_noise = jax.random.split(key)
+    coreset_ends = jax.vmap(lambda params: ravel_pytree(params)[0])(_chain_ends(learner, model, points, key_chain, starts))
 
     def perturbed(ends: Array, key: PRNGKey, num_samples: int) -> Params:
         noise = jax.random.normal(key, (len(ends), num_samples, ends.shape[1]))
