@@ -194,6 +194,15 @@ def _check_arm(arm: Arm, learners: Mapping[str, Learner], inferences: Mapping[st
         method = choose("method", arm.method, methods, where)
         if arm.learner is not None and not hasattr(method, "begin"):
             raise CoreshotError(f"{where}: method {arm.method!r} is one-shot and cannot start from given weights; name a multi-round method.")
+        if arm.inference is not None and (num := _num_samples(inferences[arm.inference])) > 1:
+            raise CoreshotError(
+                f"{where}: a jump start begins at one set of weights, and inference {arm.inference!r} gives {num} samples; "
+                "name a MAP estimate of one chain."
+            )
+
+
+def _num_samples(inference: Inference) -> int:
+    return inference.num_chains * getattr(inference, "num_samples", 1)
 
 
 def _folder() -> Any:
