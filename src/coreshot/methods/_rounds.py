@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Int
 
 from coreshot.errors import CoreshotError
 from coreshot.keys import client_key, named_key
+from coreshot.methods.protocol import Answers
 from coreshot.models import Model
 from coreshot.types import Message, Params, Points, PRNGKey, pad_points
 from coreshot.wire import named_leaves, tree_of
@@ -81,18 +81,18 @@ def plan_batches(key: PRNGKey, num_examples: int, batch_size: int, num_steps: in
     return order[: num_steps * size].reshape(num_steps, size).astype(np.int32)
 
 
-def run_clients(
-    run: Callable[[Points, Array], Any], key: PRNGKey, round: int, clients: Mapping[str, Points], batch_size: int, num_steps: int
-) -> dict[str, Any]:
-    """run(points, plans), which has a leading client axis, for groups of clients of equal shape; each client's result by name."""
+def answer(
+    run: Callable[[Points, Array], dict[str, Params]], key: PRNGKey, round: int, clients: Mapping[str, Points], batch_size: int, num_steps: int
+) -> Answers:
+    """run(points, plans), which has a leading client axis, for groups of clients of equal shape; each client's trees as its message."""
     plans = {name: plan_batches(client_key(key, round, name), points.num_points, batch_size, num_steps) for name, points in clients.items()}
-    results: dict[str, Any] = {}
+    results: dict[str, dict[str, Params]] = {}
     for names in _equal_shapes(clients, plans):
         size = max(_room(clients[name].num_points) for name in names)
         points = jax.tree.map(lambda *arrays: jnp.stack(arrays), *[pad_points(clients[name], size) for name in names])
         stacked = run(points, jnp.stack([plans[name] for name in names]))
         results |= {name: jax.tree.map(lambda array, index=index: array[index], stacked) for index, name in enumerate(names)}
-    return {name: results[name] for name in clients}
+    return {name: (update_message(round, jnp.sum(points.weight), **results[name]), []) for name, points in clients.items()}
 
 
 def _equal_shapes(clients: Mapping[str, Points], plans: Mapping[str, np.ndarray]) -> list[list[str]]:
@@ -143,10 +143,6 @@ def full_gradient(model: Model, params: Params, points: Points, batch_size: int)
 
 def difference(left: Params, right: Params) -> Params:
     return jax.tree.map(jnp.subtract, left, right)
-
-
-def count(points: Points) -> Float[Array, ""]:
-    return jnp.sum(points.weight)
 
 
 def fresh_start(key: PRNGKey, model: Model) -> Params:

@@ -64,8 +64,7 @@ class FedAvg:
     ) -> Answers:
         message = inbox[-1]
         run = partial(local_deltas, model, self.client_optimizer, _rounds.read_params(model, message))
-        deltas = _rounds.run_clients(run, key, message.round, clients, self.batch_size, self.local_steps)
-        return {name: (_rounds.update_message(message.round, _rounds.count(clients[name]), delta=delta), []) for name, delta in deltas.items()}
+        return _rounds.answer(run, key, message.round, clients, self.batch_size, self.local_steps)
 
     def receive(self, key: PRNGKey, model: Model, state: RoundState, replies: Mapping[str, Message]) -> RoundState:
         return server_step(self.server_optimizer, state, _rounds.mean_update(model, replies, "delta", state.round))
@@ -75,7 +74,7 @@ class FedAvg:
 
 
 @partial(jax.jit, static_argnums=(0, 1))
-def local_deltas(model: Model, optimizer: Optimizer, params: Params, points: Points, plans: Array) -> Params:
+def local_deltas(model: Model, optimizer: Optimizer, params: Params, points: Points, plans: Array) -> dict[str, Params]:
     """Server minus client, for a group of clients."""
 
     def one(points: Points, plan: Array) -> Params:
@@ -83,7 +82,7 @@ def local_deltas(model: Model, optimizer: Optimizer, params: Params, points: Poi
         ended, _ = _rounds.descend(model, solver, params, solver.init(params), points, plan)
         return _rounds.difference(params, ended)
 
-    return jax.vmap(one)(points, plans)
+    return {"delta": jax.vmap(one)(points, plans)}
 
 
 def server_step(optimizer: Optimizer, state: RoundState, delta: Params) -> RoundState:

@@ -82,8 +82,7 @@ class FedPa:
             run = partial(local_deltas, model, self.client_optimizer, params)
         else:
             run = partial(_posterior_deltas, model, self, params)
-        deltas = _rounds.run_clients(run, key, message.round, clients, self.batch_size, self.local_steps)
-        return {name: (_rounds.update_message(message.round, _rounds.count(clients[name]), delta=delta), []) for name, delta in deltas.items()}
+        return _rounds.answer(run, key, message.round, clients, self.batch_size, self.local_steps)
 
     def receive(self, key: PRNGKey, model: Model, state: RoundState, replies: Mapping[str, Message]) -> RoundState:
         return server_step(self.server_optimizer, state, _rounds.mean_update(model, replies, "delta", state.round))
@@ -93,13 +92,13 @@ class FedPa:
 
 
 @partial(jax.jit, static_argnums=(0, 1))
-def _posterior_deltas(model: Model, method: FedPa, params: Params, points: Points, plans: Array) -> Params:
+def _posterior_deltas(model: Model, method: FedPa, params: Params, points: Points, plans: Array) -> dict[str, Params]:
     flat, unravel = ravel_pytree(params)
 
     def one(points: Points, plan: Array) -> Params:
         return unravel(posterior_delta(flat, draw_samples(model, method, params, points, plan), method.shrinkage))
 
-    return jax.vmap(one)(points, plans)
+    return {"delta": jax.vmap(one)(points, plans)}
 
 
 def draw_samples(model: Model, method: FedPa, params: Params, points: Points, plan: Array) -> Float[Array, "samples weights"]:

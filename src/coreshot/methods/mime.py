@@ -85,8 +85,7 @@ class Mime:
         else:
             control = tree_of(message.arrays, "control", params, f"server, round {message.round}, {message.kind}")
             run = partial(_corrected_deltas, model, self, params, _read_optimizer(self.base_optimizer, params, message), control)
-        updates = _rounds.run_clients(run, key, message.round, clients, self.batch_size, self.local_steps)
-        return {name: (_rounds.update_message(message.round, _rounds.count(clients[name]), **trees), []) for name, trees in updates.items()}
+        return _rounds.answer(run, key, message.round, clients, self.batch_size, self.local_steps)
 
     def receive(self, key: PRNGKey, model: Model, state: MimeState, replies: Mapping[str, Message]) -> MimeState:
         control = state.control
