@@ -68,6 +68,8 @@ def explain(error: ValidationError, cls: type[Any], where: str) -> str:
     key = ".".join(str(part) for part in first["loc"])
     names = [field.name for field in dataclasses.fields(cls)]
     if first["type"] in ("unexpected_keyword_argument", "extra_forbidden"):
+        if len(first["loc"]) > 1:  # of a table within; its own fields are not `names`
+            return f"{where}: unknown key {key!r}; remove it or mend its spelling."
         return f"{where}: unknown key {key!r}{_nearest(key, names)}; known keys are {', '.join(names)}."
     if first["type"] in ("missing", "missing_keyword_only_argument"):
         return f"{where}: the key {key!r} is missing; add it (it has no default)."

@@ -67,10 +67,11 @@ def draw_convergence(rows: Sequence[Row], curves: Sequence[Curve], unit: Unit, j
             _panel(axes, rows, curves, metric, unit, jump_starts)
         handles, labels = figure.axes[0].get_legend_handles_labels()
         figure.legend(handles, labels, loc="outside lower center", ncols=3, fontsize=8.5)
+    dashed = " Dashed: HMC on the pooled data, which no federation has." if any(row["arm"] == "pooled + HMC" for row in rows) else ""
     caption = (
         f"Communication so far, in {unit}, both directions and all clients together, on a logarithmic axis. Lines: multi-round methods, the mean "
         "over seeds with a band from the worst to the best seed; red: started from the one-shot result (the jump start). "
-        "Marks: one-shot arms, a mark for each seed. Dashed: HMC on the pooled data, which no federation has."
+        "Marks: BPC-FL's arms and DOSFL, a mark for each seed." + dashed
     )
     return Drawing(figure, f"{' and '.join(HEADINGS[metric] for metric in metrics)} over {unit} sent.", caption)
 
@@ -96,7 +97,7 @@ def _panel(axes: Axes, rows: Sequence[Row], curves: Sequence[Curve], metric: str
 
 
 def _line(axes: Axes, curves: Sequence[Curve], metric: str, unit: Unit, colour: str) -> None:
-    """Seeds have their points at the same rounds; those of a run in progress may have fewer."""
+    """Seeds have their points at the same rounds."""
     length = min(len(curve.points) for curve in curves)
     amount = np.mean([[point[unit] for point in curve.points[:length]] for curve in curves], axis=0)
     values = np.array([[point[metric] for point in curve.points[:length]] for curve in curves])

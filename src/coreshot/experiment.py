@@ -15,8 +15,8 @@ from __future__ import annotations
 import os
 import platform
 import time
-from collections.abc import Iterator, MutableMapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Iterator, MutableMapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -183,6 +183,7 @@ def environment() -> dict[str, Any]:
 
 def run_job(job: Job, out: Path, progress: Progress) -> None:
     data: FederatedData = job.preset.task.make(job.seed)
+    _check_cohort(job, data)
     outcome = Outcome(Ledger())
     if job.arm.learner:
         outcome = _run_one_shot(job, data, out, progress)
@@ -214,6 +215,7 @@ def run_job(job: Job, out: Path, progress: Progress) -> None:
         "seconds_server": round(outcome.seconds_server, 3),
     }
     write_json(folder / "row.json", row)
+    checkpoint_path(folder).unlink(missing_ok=True)  # last: a kill before it costs nothing
 
 
 @dataclass(frozen=True)
@@ -229,60 +231,47 @@ class Outcome:
 
 
 def _run_one_shot(job: Job, data: FederatedData, out: Path, progress: Progress) -> Outcome:
-    learner, replies, ledger = job.one_shot.learner, reply_store(job, out), Ledger()
+    learner = job.one_shot.learner
     for name, points in data.clients.items():
         check_fits_learner(points, kind=data.kind, num_points=learner.num_points, client=name)
-    is_new = len(replies) < len(data.clients)
-    if is_new:
-        progress.begin(f"clients learn ({job.arm.learner}, seed {job.seed})", max(1, learner.num_chunks) * len(data.clients))
-    notes: list[str] = []
-    state = simulate(
-        job.key,
-        job.study,
-        job.one_shot,
-        data.clients,
-        ledger,
-        replies=replies,
-        on_chunk=progress.advance,
-        on_exchange=lambda exchange: notes.extend(exchange.notes),
-    )
-    if is_new:
-        progress.end()
+    state, outcome = _exchange(job.key, job.study, job.one_shot, data, out, progress, f"clients learn ({job.arm.learner}, seed {job.seed})")
     progress.begin(f"{job.arm.label}: infer and evaluate", 1)
-    began = time.perf_counter()
     # Named after the one-shot part, so that a jump start begins where the arm without it ended.
     key = named_key(job.key, f"inference {job.arm.learner} {job.arm.inference} {job.arm.weighting}")
-    posterior, info = job.one_shot.posterior(key, job.model, state)
-    posterior = jax.block_until_ready(posterior)
-    seconds = time.perf_counter() - began
+    outcome = _inferred(outcome, lambda: job.one_shot.posterior(key, job.model, state))
     progress.end()
-    notes += [f"{name}: {note}" for (_, name), reply in replies.items() for note in reply.notes]
-    return Outcome(ledger, posterior, info, notes, sum(reply.seconds for reply in replies.values()), seconds)
+    return outcome
 
 
 def _run_method(job: Job, data: FederatedData, out: Path, before: Outcome, progress: Progress) -> Outcome:
     """A method of its own, or after a one-shot result that it starts from."""
-    method: Any = job.method_study.method
-    key = named_key(job.key, f"method {job.arm.method}")
+    study, key = job.method_study, named_key(job.key, f"method {job.arm.method}")
+    method: Any = study.method
     if hasattr(method, "begin"):
         return _run_rounds(job, key, data, out / job.folder, before, progress)
-    study, replies, ledger = job.method_study, ReplyStore(out / "messages" / job.method_study.hash[:16]), Ledger()
-    notes: list[str] = []
-    progress.begin(f"clients learn ({job.arm.method}, seed {job.seed})", method.num_chunks * len(data.clients))
+    state, outcome = _exchange(key, study, method, data, out, progress, f"clients learn ({job.arm.method}, seed {job.seed})")
+    return _inferred(outcome, lambda: method.posterior(named_key(key, "posterior"), study.model, state))
+
+
+def _exchange(key: jax.Array, study: Study, method: Any, data: FederatedData, out: Path, progress: Progress, what: str) -> tuple[Any, Outcome]:
+    """One exchange with all clients; answers that the run directory already holds are not asked for again."""
+    replies, ledger, notes = ReplyStore(out / "messages" / study.hash[:16]), Ledger(), []
+    is_new = len(replies) < len(data.clients)
+    if is_new:
+        progress.begin(what, max(1, (study.learner or method).num_chunks) * len(data.clients))
     state = simulate(
-        key,
-        study,
-        method,
-        data.clients,
-        ledger,
-        replies=replies,
-        on_chunk=progress.advance,
-        on_exchange=lambda exchange: notes.extend(exchange.notes),
+        key, study, method, data.clients, ledger, replies=replies, on_chunk=progress.advance, on_exchange=lambda seen: notes.extend(seen.notes)
     )
-    progress.end()
+    if is_new:
+        progress.end()
+    notes += [f"{name}: {note}" for (_, name), reply in replies.items() for note in reply.notes]
+    return state, Outcome(ledger, notes=notes, seconds_client=sum(reply.seconds for reply in replies.values()))
+
+
+def _inferred(outcome: Outcome, infer: Callable[[], tuple[Posterior, Info]]) -> Outcome:
     began = time.perf_counter()
-    posterior, info = jax.block_until_ready(method.posterior(named_key(key, "posterior"), study.model, state))
-    return Outcome(ledger, posterior, info, notes, sum(reply.seconds for reply in replies.values()), time.perf_counter() - began)
+    posterior, info = jax.block_until_ready(infer())
+    return replace(outcome, posterior=posterior, info=info, seconds_server=time.perf_counter() - began)
 
 
 def _run_rounds(job: Job, key: jax.Array, data: FederatedData, folder: Path, before: Outcome, progress: Progress) -> Outcome:
@@ -307,8 +296,17 @@ def _run_rounds(job: Job, key: jax.Array, data: FederatedData, folder: Path, bef
     progress.end()
     posterior, info = method.posterior(named_key(key, "posterior"), model, log.state)
     write_json(folder / "curve.json", log.curve)
-    checkpoint_path(folder).unlink(missing_ok=True)
     return Outcome(log.ledger, posterior, info, before.notes + log.notes, before.seconds_client + log.seconds, seconds_server)
+
+
+def _check_cohort(job: Job, data: FederatedData) -> None:
+    """Before a one-shot part has been learned in vain."""
+    size = getattr(job.preset.methods.get(job.arm.method or ""), "cohort_size", None)
+    if size is not None and size > len(data.clients):
+        raise CoreshotError(
+            f"preset {job.preset.name}, arm {job.arm.label!r}: cohort_size is {size}, but there are only {len(data.clients)} clients; "
+            f"lower method.{job.arm.method}.cohort_size or add clients."
+        )
 
 
 def _check_finite(job: Job, values: dict[str, float | None]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Annotated, Any, Literal, Protocol
 
 import flax.linen as nn
@@ -117,9 +118,17 @@ class Model:
         each = self.log_prob_each(self.apply(params, points.x), points.y)
         return jnp.sum(jnp.where(points.weight > 0, points.weight * each, 0.0))
 
+    def shapes(self) -> Params:
+        """Shapes and types of the weights, as a tree like them."""
+        return _shapes(self)
+
     def num_params(self) -> int:
-        shapes = jax.eval_shape(self.init, jax.random.key(0))
-        return sum(leaf.size for leaf in jax.tree.leaves(shapes))
+        return sum(leaf.size for leaf in jax.tree.leaves(self.shapes()))
+
+
+@lru_cache(maxsize=32)  # tracing a ConvNet's init takes 25 ms, and every message is held against it
+def _shapes(model: Model) -> Params:
+    return jax.eval_shape(model.init, jax.random.key(0))
 
 
 @jax.tree_util.register_dataclass

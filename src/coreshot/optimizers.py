@@ -9,13 +9,14 @@ import optax
 from pydantic import Field
 
 from coreshot.config import NonNegative, Positive, settings
+from coreshot.errors import CoreshotError
 
 Fraction = Annotated[float, Field(ge=0, lt=1)]
 
 
 @settings
 class Optimizer:
-    """Anything else with a `build()` that gives an optax transformation serves as well, from Python."""
+    """One of optax's, by name; a line in BUILDERS adds another."""
 
     name: Literal["adagrad", "adam", "adamw", "rmsprop", "sgd", "yogi"]
     step_size: Positive
@@ -23,6 +24,10 @@ class Optimizer:
     b1: Fraction = 0.9  # of adam, adamw and yogi
     b2: Fraction = 0.999
     eps: NonNegative = 1e-8
+
+    def __post_init__(self) -> None:
+        if self.momentum and self.name not in ("rmsprop", "sgd"):
+            raise CoreshotError(f"optimizer {self.name}: has no momentum setting (it is of sgd and rmsprop); remove momentum = {self.momentum}.")
 
     def build(self) -> optax.GradientTransformation:
         return BUILDERS[self.name](self)

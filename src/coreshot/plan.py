@@ -17,7 +17,7 @@ from coreshot.keys import client_key
 from coreshot.learners import BpcFkl, Learner
 from coreshot.learners._experts import TRAJECTORIES_AT_ONCE, bytes_needed
 from coreshot.learners.distill import distill
-from coreshot.methods import Dosfl
+from coreshot.methods import Dosfl, FedPa
 from coreshot.methods.one_shot import coreset_message
 from coreshot.models import LogDensity, Model
 from coreshot.preset import Preset
@@ -91,7 +91,8 @@ def _shortened(method: Any) -> tuple[Any, float]:
     """A method that does a small part of the work, and how many times as much the whole is."""
     if isinstance(method, Dosfl):
         return replace(method, num_updates=1), float(method.num_updates)
-    return replace(method, num_rounds=1), float(method.num_rounds)
+    short = replace(method, num_rounds=1, burn_in_rounds=0) if isinstance(method, FedPa) else replace(method, num_rounds=1)
+    return short, float(method.num_rounds)
 
 
 def _method_seconds(preset: Preset, name: str, data: FederatedData) -> float:

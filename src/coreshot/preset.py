@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
@@ -22,6 +22,8 @@ from coreshot.methods.one_shot import Weighting
 from coreshot.methods.protocol import Method
 from coreshot.models import NETWORKS, Model, Network
 from coreshot.study import Agreement, Study
+
+MATCH = "BPC-FL + SGD"  # as in the paper's table, where a preset does not say otherwise
 
 
 @settings
@@ -45,9 +47,11 @@ class Sweep:
     """A grid search: every combination of the values, for one arm, on seeds that no table reports."""
 
     arm: str
-    seeds: tuple[int, ...]
+    seeds: Annotated[tuple[int, ...], Field(min_length=1)]
     metric: Literal["accuracy", "nll", "rmse"]
-    grid: dict[str, tuple[float, ...]]  # dotted paths, as for --set, and their values
+    grid: Annotated[
+        dict[str, Annotated[tuple[int | float, ...], Field(min_length=1)]], Field(min_length=1)
+    ]  # dotted paths, as for --set, and their values
 
 
 @settings
@@ -62,7 +66,7 @@ class Outline:
     arm: tuple[Arm, ...]
     method: dict[str, dict[str, Any]] = Field(default_factory=dict)
     sweep: Sweep | None = None
-    match: str = "BPC-FL + SGD"  # the arm whose quality others must reach, in the table of communication
+    match: str | None = None  # the arm whose quality others must reach, in the table of communication
     evaluate_every: Count = 1  # rounds between two points of a convergence curve
     prior_precision: NonNegative
     noise_scale: Positive = 1.0  # of the Gaussian likelihood
@@ -158,6 +162,9 @@ def build_preset(name: str, values: Mapping[str, Any]) -> Preset:
     methods = {key: decode_named(METHODS, item, f"{where}, method.{key}", "method") for key, item in outline.method.items()}
     for arm in outline.arm:
         _check_arm(arm, learners, inferences, methods, f"{where}, arm {arm.label!r}")
+    labels = [arm.label for arm in outline.arm]
+    if outline.match is not None:
+        choose("arm", outline.match, dict.fromkeys(labels), f"{where}, match")
     slugs = [arm.slug for arm in outline.arm]
     for arm in outline.arm:
         if slugs.count(arm.slug) > 1:
@@ -177,7 +184,7 @@ def build_preset(name: str, values: Mapping[str, Any]) -> Preset:
         arms=outline.arm,
         seeds=outline.seeds,
         sweep=outline.sweep,
-        match=outline.match,
+        match=outline.match or MATCH,
         evaluate_every=outline.evaluate_every,
         resolved=dict(values),
     )

@@ -11,8 +11,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import safetensors
 import safetensors.numpy
 
+from coreshot.errors import CoreshotError
 from coreshot.evaluate import Metrics
 from coreshot.methods.protocol import State
 from coreshot.progress import Progress
@@ -40,8 +42,11 @@ class RoundLog:
 
     @classmethod
     def from_bytes(cls, data: bytes, template: State, where: str) -> RoundLog:
-        arrays = safetensors.numpy.load(data)
-        words = json.loads(arrays.pop("log").tobytes())
+        try:
+            arrays = safetensors.numpy.load(data)
+            words = json.loads(arrays.pop("log").tobytes())
+        except (safetensors.SafetensorError, ValueError, KeyError) as error:
+            raise CoreshotError(f"{where}: is not a checkpoint that can be read ({error}); remove it, and the arm begins anew.") from None
         shapes = jax.tree.map(jnp.asarray, template)
         loaded = tree_of({name: jnp.asarray(array) for name, array in arrays.items()}, "state", shapes, where)
         state = jax.tree.map(lambda old, new: int(new) if isinstance(old, int) else new, template, loaded)
@@ -60,7 +65,7 @@ def resume_or_begin(folder: Path, ledger: Ledger, state: State) -> RoundLog:
 
 @dataclass
 class Watch:
-    """Looks on after each exchange: says what was refused, and after each round measures and saves."""
+    """Looks on after each exchange: notes what was refused, and after each round measures and saves."""
 
     log: RoundLog
     folder: Path
@@ -79,12 +84,10 @@ class Watch:
         log, before = self.log, self.log.state
         log.state, log.seconds = exchange.state, log.seconds + exchange.seconds
         log.notes += exchange.notes
-        for note in exchange.notes:
-            self.progress.say(f"  note: {note}")
         if log.state.round == before.round:
             return  # the first of two exchanges
         self.progress.advance()
         if log.state.round % self.evaluate_every == 0 or log.state.round == log.state.end:
             self.measure()
-        if log.state.round % CHECKPOINT_EVERY == 0:
+        if log.state.round % CHECKPOINT_EVERY == 0 or log.state.round == log.state.end:
             write_bytes(checkpoint_path(self.folder), log.to_bytes())

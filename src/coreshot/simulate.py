@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import jax.numpy as jnp
+
 from coreshot.errors import CoreshotError
 from coreshot.keys import named_key
 from coreshot.methods.protocol import Method, State
@@ -68,11 +70,14 @@ def simulate(
         inbox = [*(old for old in inbox if old.round == message.round), message]
         asked = {name: clients[name] for name in invitation.clients}
         answers = _ask(key, study, method, asked, inbox, {} if replies is None else replies, on_chunk)
-        arrived, refused = _collect(study, answers, ledger)
+        arrived, refused = _collect(study, method, message.round, answers, ledger)
         if replies is not None:
             replies.update({(message.round, name): answers[name] for name in arrived if (message.round, name) not in replies})
         if not arrived:
-            raise CoreshotError(f"round {message.round}: no client's reply can be used; the first was refused: {next(iter(refused.values()))}")
+            raise CoreshotError(
+                f"round {message.round}: no client's reply can be used; lower the clients' step sizes. "
+                f"The first was refused: {next(iter(refused.values()))}"
+            )
         state = method.receive(named_key(key, "server"), model, state, arrived)
         on_exchange(Exchange(state, message.round, sum(answer.seconds for answer in answers.values()), refused))
     return state
@@ -80,6 +85,12 @@ def simulate(
 
 def _deliver(message: Message, study: Study, names: Sequence[str], ledger: Ledger) -> Message:
     """To each client its own copy; what they read is what the bytes say."""
+    broken = [name for name, array in message.arrays.items() if not bool(jnp.all(jnp.isfinite(array)))]
+    if broken:
+        raise CoreshotError(
+            f"server, round {message.round}, {message.kind}: {broken[0]!r} is no longer finite, so the training broke down; "
+            "lower the step size of the server's or of the clients' optimiser."
+        )
     for name in names:
         data = encode_message(message, study_hash=study.hash, client=name)
         ledger.book("down", name, message, data)
@@ -107,15 +118,18 @@ def _ask(
     return {name: found[name] for name in clients}
 
 
-def _collect(study: Study, answers: Mapping[str, Reply], ledger: Ledger) -> tuple[dict[str, Message], dict[str, str]]:
-    """What can be read of the answers, booked (a refused one has crossed the wire as well), and why the others cannot."""
+def _collect(study: Study, method: Method, round: int, answers: Mapping[str, Reply], ledger: Ledger) -> tuple[dict[str, Message], dict[str, str]]:
+    """What can be used of the answers, booked (a refused one has crossed the wire as well), and why the others cannot."""
     arrived, refused = {}, {}
     for name, answer in answers.items():
         try:
             message = decode_message(answer.data, study_hash=study.hash, client=name)
+            if message.round != round:
+                raise CoreshotError(f"client {name}: answered round {message.round} in round {round}; the message is refused.")
+            method.check(study.model, name, message)
         except CoreshotError as error:
             refused[name] = str(error)
-            ledger.book_refused(name, answer.data)
+            ledger.book_refused(round, name, answer.data)
             continue
         arrived[name] = message
         ledger.book("up", name, message, answer.data)

@@ -12,7 +12,7 @@ import numpy as np
 
 from coreshot.convergence import HIGHER_IS_BETTER
 from coreshot.errors import CoreshotError
-from coreshot.experiment import run
+from coreshot.experiment import claim, run
 from coreshot.preset import Preset, Sweep, load_preset
 from coreshot.progress import Progress
 from coreshot.storage import write_json
@@ -30,6 +30,8 @@ def sweep(name: str, overrides: Sequence[str], out: Path, progress: Progress) ->
         preset = _only(load_preset(name, [*overrides, *(f"{path}={value}" for path, value in changes.items())]), settings.arm)
         progress.say(", ".join(f"{path} = {value:g}" for path, value in changes.items()))
         rows.append({**changes, settings.metric: _quality(preset, settings, out / "-".join(f"{value:g}" for value in values), progress)})
+    if all(row[settings.metric] is None for row in rows):
+        raise CoreshotError(f"preset {name}, sweep: arm {settings.arm!r} broke down with every combination; the notes above say why.")
     rows.sort(key=lambda row: _badness(row[settings.metric], settings.metric))
     write_json(out / "sweep.json", rows)
     return rows
@@ -37,12 +39,16 @@ def sweep(name: str, overrides: Sequence[str], out: Path, progress: Progress) ->
 
 def _quality(preset: Preset, settings: Sweep, out: Path, progress: Progress) -> float | None:
     """The mean over the seeds; None for values with which the arm breaks down, which is a result of a search and not its end."""
+    claim([preset], out)  # a folder of another configuration is an error, not a result
     try:
         found = run([preset], out, settings.seeds, progress)
     except CoreshotError as error:
         progress.say(f"  note: {error}")
         return None
-    return float(np.mean([row[settings.metric] for row in found]))
+    values = [row[settings.metric] for row in found if row["seed"] in settings.seeds]
+    if None in values:
+        raise CoreshotError(f"preset {preset.name}, sweep: metric {settings.metric!r} has no meaning for this task; choose another.")
+    return float(np.mean(values))
 
 
 def _badness(value: float | None, metric: str) -> float:

@@ -123,9 +123,14 @@ class Ledger:
         floats = sum(array.size for array in message.arrays.values())
         self.entries.append(Entry(message.round, client, direction, message.kind, floats, payload, len(data) - payload))
 
-    def book_refused(self, client: str, data: bytes) -> None:
-        """What could not be read: it crossed all the same, and all of it is envelope."""
-        self.entries.append(Entry(self.entries[-1].round if self.entries else 0, client, "up", "refused", 0, 0, len(data)))
+    def book_refused(self, round: int, client: str, data: bytes) -> None:
+        """It crossed all the same; what of it cannot be read as arrays is envelope."""
+        try:
+            arrays = list(safetensors.numpy.load(data).values())
+        except (safetensors.SafetensorError, ValueError, KeyError, TypeError):
+            arrays = []
+        payload = sum(array.nbytes for array in arrays)
+        self.entries.append(Entry(round, client, "up", "refused", sum(array.size for array in arrays), payload, len(data) - payload))
 
     def floats(self, direction: Direction) -> int:
         return sum(entry.floats for entry in self._going(direction))

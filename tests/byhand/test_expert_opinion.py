@@ -1,4 +1,4 @@
-"""What the experts say about a point: its label is their mean, its weight how far they agree, and twins share a weight."""
+"""What the experts say about points: the label is their mean, the weight what of the data's observations a point can carry."""
 
 import jax
 import jax.numpy as jnp
@@ -6,43 +6,64 @@ import numpy as np
 import pytest
 
 from coreshot.keys import client_key
-from coreshot.learners.bpc_fkl import expert_opinion, known_places
+from coreshot.learners.bpc_fkl import expert_opinion, telling_places
 from coreshot.learners.distill import distill
 from coreshot.types import Points
 
 # Experts of one Dense layer, flat as (bias, slope 0, slope 1): three that differ in the slopes only.
 EXPERTS = jnp.asarray([[1.0, 0.2, 0.0], [1.0, 0.0, 0.3], [1.0, -0.2, -0.3]])[None]
+# Lines a + b t at (1, t): the four experts vary as much in a as in b, independently; inputs are (1, t), the bias is 0.
+LINES = jnp.asarray([[0.0, 0.1, 0.1], [0.0, 0.1, -0.1], [0.0, -0.1, 0.1], [0.0, -0.1, -0.1]])[None]
 
 
-def opinion(model, inputs, num_examples=1e6):
-    inputs = jnp.asarray(inputs)[None]
-    points = Points(inputs, jnp.zeros((*inputs.shape[:2], 1)), jnp.ones(inputs.shape[:2]))
-    labels, weights = expert_opinion(model, points, jnp.asarray([num_examples]), EXPERTS)
+def as_points(inputs):
+    inputs = jnp.asarray(inputs, jnp.float32)
+    return Points(inputs, jnp.zeros((len(inputs), 1)), jnp.ones(len(inputs)))
+
+
+def opinion(model, inputs, data, experts=EXPERTS):
+    points, data = (jax.tree.map(lambda array: array[None], as_points(places)) for places in (inputs, data))
+    labels, weights = expert_opinion(model, points, data, experts)
     return np.asarray(labels)[0, :, 0], np.asarray(weights)[0]
 
 
-def test_label_is_the_mean_and_weight_the_noise_variance_over_theirs(linear):
-    """At (1, 0) the experts say 1.2, 1.0, 0.8: mean 1, variance 0.08 / 3; the noise variance is 0.25."""
-    labels, weights = opinion(linear.model, [[1.0, 0.0]])
-    assert labels == pytest.approx([1.0])
-    assert weights == pytest.approx([0.25 / (0.08 / 3)], rel=1e-5)
+def test_label_is_the_mean_of_the_experts(linear):
+    """At (1, 0) they say 1.2, 1.0, 0.8."""
+    assert opinion(linear.model, [[1.0, 0.0]], [[1.0, 0.0]])[0] == pytest.approx([1.0])
+
+
+def test_a_point_on_the_data_carries_all_of_them(linear):
+    assert opinion(linear.model, [[1.0, 0.0]], [[1.0, 0.0]] * 7)[1] == pytest.approx([7.0], rel=1e-4)
 
 
 def test_points_that_say_the_same_share_their_weight(linear):
-    single, twins = opinion(linear.model, [[1.0, 0.0]])[1], opinion(linear.model, [[1.0, 0.0], [1.0, 0.0]])[1]
-    assert twins == pytest.approx([single[0] / 2, single[0] / 2], rel=1e-5)
+    assert opinion(linear.model, [[1.0, 0.0]] * 2, [[1.0, 0.0]] * 7)[1] == pytest.approx([3.5, 3.5], rel=1e-4)
 
 
-def test_points_that_err_independently_share_nothing(linear):
-    """Deviations at (1, 0) are .2, 0, -.2 and at (1, -2 / 1.5) .2, -.4, .2: their product sums to 0."""
-    apart = opinion(linear.model, [[1.0, 0.0], [1.0, -4.0 / 3.0]])[1]
-    alone = [opinion(linear.model, [point])[1][0] for point in ([1.0, 0.0], [1.0, -4.0 / 3.0])]
-    assert apart == pytest.approx(alone, rel=1e-4)
+def test_a_point_where_the_experts_differ_more_carries_less(linear):
+    """An observation at (2, 0) says as much as four at (1, 0): deviations are twice, the information four times as large."""
+    assert opinion(linear.model, [[2.0, 0.0]], [[1.0, 0.0]] * 8)[1] == pytest.approx([2.0], rel=1e-4)
 
 
 def test_together_they_are_at_most_the_number_of_examples(linear):
-    weights = opinion(linear.model, [[1.0, 0.0], [0.0, 1.0]], num_examples=4.0)[1]
-    assert weights.sum() == pytest.approx(4.0, rel=1e-5)
+    """A point at (0.5, 0) would have to be 16 observations to say what four at (1, 0) do."""
+    assert opinion(linear.model, [[0.5, 0.0]], [[1.0, 0.0]] * 4)[1] == pytest.approx([4.0], rel=1e-4)
+
+
+def test_two_points_carry_a_straight_line_exactly(linear):
+    """Inputs t uniform on [-1, 1] have the second moment 1/3: two points at +- 1 / sqrt(3) with half of the mass each have the same."""
+    data = [[1.0, t] for t in np.linspace(-1, 1, 201)]
+    gauss = 1 / np.sqrt(3)
+    assert opinion(linear.model, [[1.0, -gauss], [1.0, gauss]], data, LINES)[1] == pytest.approx([100.5, 100.5], rel=0.01)
+
+
+def test_places_are_chosen_for_what_the_others_do_not_yet_carry(linear):
+    """The middle carries the mean best; then the ends, which carry the slope, one after the other; the twin of the middle comes last."""
+    data = as_points([[1.0, t] for t in np.linspace(-1, 1, 41)])
+    candidates = jnp.asarray([[1.0, 0.01], [1.0, -0.7], [1.0, 0.0], [1.0, 0.7]])
+    places = np.asarray(telling_places(linear.model, candidates, 3, data, LINES[0]))[:, 1]
+    assert places[0] == pytest.approx(0.0)
+    assert sorted(places[1:]) == pytest.approx([-0.7, 0.7])
 
 
 def test_a_learned_coreset_carries_them_and_draws_more_experts(make_bpc, make_model, make_points):
@@ -54,13 +75,3 @@ def test_a_learned_coreset_carries_them_and_draws_more_experts(make_bpc, make_mo
     assert np.all(weight > 0)
     assert weight.mean() <= 1 + 1e-5
     assert len(set(weight.tolist())) == len(weight)
-
-
-def test_points_start_spread_over_what_is_known(linear):
-    """With these experts the variance at (a, 0) is 0.08 a^2 / 3: least at the first candidate, within a factor of four up to 2, not at 9."""
-    candidates = jnp.asarray([[1.0, 0.0], [1.2, 0.0], [2.0, 0.0], [1.6, 0.0], [9.0, 0.0]])
-    places = np.asarray(known_places(linear.model, candidates, jnp.zeros((3, 1)), EXPERTS[0]))[:, 0]
-    assert places == pytest.approx([1.0, 2.0, 1.6])
-    assert (
-        np.asarray(known_places(linear.model, candidates, jnp.zeros((5, 1)), EXPERTS[0]))[-1, 0] == 9.0
-    )  # too few are known: the next best, and none twice

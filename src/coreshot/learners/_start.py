@@ -33,12 +33,13 @@ def between_neighbours(key: PRNGKey, points: Points, labels: Float[Array, "point
     """For each (one-hot) label a place half-way between a random example of that class and the nearest other one of it.
 
     Close to examples of a class its label can be trusted. No example is drawn twice before all of its class were.
-    An only example of a class has no neighbour: noise of the given scale stands in, so that no record is ever a start.
+    An only example of a class has no neighbour, and the midpoint of two equal ones is the record itself: noise of the given scale is added to
+    those, so that no record is ever a start.
     """
     flat, is_real = points.x.reshape(points.num_points, -1), points.weight > 0
     is_same = (points.y @ points.y.T > 0.5) & is_real & ~jnp.eye(points.num_points, dtype=bool)
     distance = jnp.where(is_same, jnp.sum((flat[:, None] - flat[None]) ** 2, axis=-1), jnp.inf)
-    is_alone = ~jnp.any(is_same, axis=1)
+    is_alone = ~(jnp.isfinite(jnp.min(distance, axis=1)) & (jnp.min(distance, axis=1) > 0))
     neighbour = jnp.where(is_alone, jnp.arange(points.num_points), jnp.argmin(distance, axis=1))
     # Each example draws by its position: padding changes nothing.
     lot = jax.vmap(lambda index: jax.random.uniform(jax.random.fold_in(key, index)))(jnp.arange(points.num_points))

@@ -49,6 +49,7 @@ from coreshot.types import Coreset, Params, Points, PRNGKey
 
 UPDATES_PER_CHUNK = 20  # compiled together; the host looks at the points in between
 NUM_CANDIDATES = 128  # places among which guided points choose their start (regression)
+NUM_SHARINGS = 300  # iterations of `observations_carried`
 NUM_STARTS = 64  # coresets among which the guided start is chosen (classification): it costs about as much as so many updates
 FAR = 100.0  # points further from the client's mean than this many times its farthest input have diverged
 
@@ -78,6 +79,7 @@ class BpcState:
     step_scale: Array  # 1, halved each time a client's points diverge
     radius: Array  # how far from `center` a client's pseudo-inputs may go
     center: Array
+    data: Points  # the client's own, for the final weights; never sent
     num_examples: Array
     num_updates_done: int
     experts: ExpertStore
@@ -105,7 +107,7 @@ class BpcFkl:
     point_mass: Literal["unit", "data"] = "unit"  # in the chain a point counts as one observation (paper) or as n_m / K of them (ours)
     sampling: Sampling = "map"  # of experts and chains: see coreshot.learners._sampling
     # ours: what the client knows says where points start. Classification: the best of many draws near its data (`best_start`).
-    # Regression: where its experts agree (`known_places`); they say the final labels and weights as well.
+    # Regression: where few points carry most of what its data say (`telling_places`); so also the final labels and weights.
     guidance: Literal["none", "client"] = "none"
 
     @property
@@ -133,7 +135,7 @@ class BpcFkl:
             if self.guidance == "client" and model.kind == "classification":
                 x = best_start(self, model, points, labels, jnp.full(self.num_points, mass), key, shared_key)
             elif self.guidance == "client":
-                x = known_places(model, noise_around_mean(key, points, NUM_CANDIDATES, self.init_scale), labels, experts)
+                x = telling_places(model, noise_around_mean(key, points, NUM_CANDIDATES, self.init_scale), self.num_points, points, experts)
             else:
                 x = noise_around_mean(key, points, self.num_points, self.init_scale)
             center = weighted_mean(points.x, points.weight)
@@ -144,7 +146,7 @@ class BpcFkl:
         coreset, num_examples, center, radius = jax.vmap(start)(fold_each(keys, 1), points, jnp.asarray(experts.checkpoints[:, :, -1]))
         optimizer_state = jax.vmap(self._optimizer().init)(coreset)
         ones = jnp.ones_like(coreset.weight)
-        return BpcState(coreset, ones, optimizer_state, ones[:, 0], radius, center, num_examples, 0, experts)
+        return BpcState(coreset, ones, optimizer_state, ones[:, 0], radius, center, points, num_examples, 0, experts)
 
     def step(self, keys: Key[Array, " clients"], model: Model, state: BpcState) -> tuple[BpcState, Health]:
         """One chunk of pseudodata updates for every client of the group."""
@@ -174,7 +176,7 @@ class BpcFkl:
         if self.guidance == "none" or model.kind == "classification":
             return state
         points = state.points
-        labels, observations = expert_opinion(model, points, state.num_examples, jnp.asarray(state.experts.checkpoints[:, :, -1]))
+        labels, observations = expert_opinion(model, points, state.data, jnp.asarray(state.experts.checkpoints[:, :, -1]))
         share = state.num_examples[:, None] / self.num_points
         return replace(state, points=Points(points.x, labels, points.weight), point_weights=observations / share)
 
@@ -214,28 +216,66 @@ class BpcFkl:
 
 @partial(jax.jit, static_argnums=0)
 def expert_opinion(
-    model: Model, points: Points, num_examples: Float[Array, " clients"], experts: Float[Array, "clients experts weights"]
+    model: Model, points: Points, data: Points, experts: Float[Array, "clients experts weights"]
 ) -> tuple[Float[Array, "clients points outputs"], Float[Array, "clients points"]]:
-    """The label and the weight (in observations) of each point at which the KL is stationary, if the coreset's posterior passes by its labels.
+    """The label of each point at which the KL is stationary, and the weight (in observations) with which the points carry the data's information.
 
     In a label u: E_C[f(z)] = E_D[f(z)], so u is the experts' mean. (Of points that meet, the learned labels only agree on average.)
-    In a weight w: E_C[(u - f)^2] = E_D[(u - f)^2], and the left side is noise_scale^2 / w: a point counts as far as the experts agree on it,
-    and one that ended where the client knows little counts little. Points on which the experts err together say the same thing, and share
-    its weight. Together the weights are at most n_m.
+    The weights are together at most n_m, and none is 0, which would make its point padding.
     """
     unravel = _unraveller(model)
 
-    def one_client(points: Points, num_examples: Array, experts: Array) -> tuple[Array, Array]:
-        outputs = jax.vmap(lambda flat: model.apply(unravel(flat), points.x))(experts)
-        deviation = outputs - jnp.mean(outputs, axis=0)
-        covariance = jnp.einsum("eko,elo->kl", deviation, deviation) / deviation.shape[0] / deviation.shape[2]
-        variance = jnp.maximum(jnp.diag(covariance), 1e-12)
-        num_alike = jnp.sum(covariance**2 / (variance[:, None] * variance[None]), axis=1)  # 1 for a point that stands alone
-        observations = model.noise_scale**2 / variance / num_alike
-        observations = observations * jnp.minimum(1.0, num_examples / jnp.sum(observations))
-        return jnp.mean(outputs, axis=0), observations
+    def one_client(points: Points, data: Points, experts: Array) -> tuple[Array, Array]:
+        labels = jnp.mean(jax.vmap(lambda flat: model.apply(unravel(flat), points.x))(experts), axis=0)
+        observations = observations_carried(*information(model, points.x, data, experts), jnp.ones(points.num_points))
+        num_examples = jnp.sum(data.weight)
+        observations = jnp.maximum(observations, 1e-6 * num_examples)
+        return labels, observations * jnp.minimum(1.0, num_examples / jnp.sum(observations))
 
-    return jax.vmap(one_client)(points, num_examples, experts)
+    return jax.vmap(one_client)(points, data, experts)
+
+
+def information(
+    model: Model, x: Float[Array, "places ..."], data: Points, experts: Float[Array, "experts weights"]
+) -> tuple[Float[Array, "places places"], Float[Array, " places"]]:
+    """What an observation at each place says, as inner products: with one at each other place, and with all of the client's data.
+
+    In the coordinates in which the experts' covariance is the identity, f(x) is its mean plus phi(x) . e, and an observation at x adds
+    phi(x) phi(x)^T / noise_scale^2 to the precision of e. Of two such matrices the inner product is, but for a constant, cov(f(x), f(x'))^2.
+    """
+    unravel = _unraveller(model)
+    outputs = jax.vmap(lambda flat: model.apply(unravel(flat), jnp.concatenate([x, data.x])))(experts)
+    deviation = outputs - jnp.mean(outputs, axis=0)
+    covariance = jnp.einsum("eko,elo->kl", deviation[:, : len(x)], deviation) / deviation.shape[0] / deviation.shape[2]
+    product = covariance**2 + 1e-24  # experts that agree on everything leave n_m observations to share, not 0 / 0
+    return product[:, : len(x)], product[:, len(x) :] @ data.weight
+
+
+def observations_carried(among: Float[Array, "n n"], with_data: Float[Array, " n"], start: Float[Array, " n"]) -> Float[Array, " n"]:
+    """The weights w >= 0 whose sum of w phi phi^T is nearest the data's: multiplicative least squares (Lee and Seung 2001); 0 in start stays 0."""
+    return jax.lax.fori_loop(0, NUM_SHARINGS, lambda _, weight: weight * with_data / (among @ weight), start)
+
+
+def telling_places(
+    model: Model, candidates: Float[Array, "candidates ..."], num_points: int, data: Points, experts: Float[Array, "experts weights"]
+) -> Float[Array, "points ..."]:
+    """Regression: always the place that can carry most of the observations that those already chosen do not.
+
+    So points go to where the experts agree, and there to where they err independently, which loses nothing of what the data say (on an interval
+    and with straight lines: the Gauss points), rather than as far apart as possible, where the experts know least.
+    """
+    among, with_data = information(model, candidates, data, experts)
+
+    def choose(carry: tuple[Array, Array], _: None) -> tuple[tuple[Array, Array], Array]:
+        is_chosen, weight = carry
+        merit = (with_data - among @ weight) / jnp.diag(among)
+        index = jnp.argmax(jnp.where(is_chosen, -jnp.inf, merit))
+        is_chosen = is_chosen.at[index].set(True)
+        return (is_chosen, observations_carried(among, with_data, is_chosen.astype(merit.dtype))), index
+
+    none = jnp.zeros(len(candidates), bool)
+    _, chosen = jax.lax.scan(choose, (none, jnp.zeros(len(candidates))), length=num_points)
+    return candidates[chosen]
 
 
 @partial(jax.jit, static_argnums=(0, 1))
@@ -266,34 +306,8 @@ def best_start(
     return draws[jnp.argmax(jnp.where(jnp.isnan(scores), -jnp.inf, scores))]
 
 
-def known_places(
-    model: Model,
-    candidates: Float[Array, "candidates ..."],
-    labels: Float[Array, "points outputs"],
-    experts: Float[Array, "experts weights"],
-) -> Float[Array, "points ..."]:
-    """Regression: candidates spread over where the experts' variance is within a factor of four of the least.
-
-    The best known first, then always the farthest; where too few are known, the next best known.
-    """
-    unravel = _unraveller(model)
-    outputs = jax.vmap(lambda flat: model.apply(unravel(flat), candidates))(experts)
-    flat = candidates.reshape(len(candidates), -1)
-    precision = 1 / jnp.maximum(jnp.mean(jnp.var(outputs, axis=0), axis=-1), 1e-12)
-    certainty = precision / jnp.max(precision)
-
-    def choose(distance: Array, _: None) -> tuple[Array, Array]:
-        merit = jnp.where(jnp.isinf(distance), certainty, distance)
-        score = jnp.where(certainty >= 0.25, merit, certainty - 1.0)
-        index = jnp.argmax(jnp.where(distance == 0, -2.0, score))  # never the same place twice
-        return jnp.minimum(distance, jnp.linalg.norm(flat - flat[index], axis=1)), index
-
-    _, chosen = jax.lax.scan(choose, jnp.full(len(candidates), jnp.inf), None, length=len(labels))
-    return candidates[chosen]
-
-
 def _unraveller(model: Model) -> Callable[[Array], Params]:
-    shapes = jax.eval_shape(model.init, jax.random.key(0))
+    shapes = model.shapes()
     return ravel_pytree(jax.tree.map(lambda leaf: jnp.zeros(leaf.shape), shapes))[1]
 
 

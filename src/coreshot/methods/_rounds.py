@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import jax
@@ -18,7 +20,7 @@ from coreshot.models import Model
 from coreshot.types import Message, Params, Points, PRNGKey, pad_points
 from coreshot.wire import named_leaves, tree_of
 
-CLIENTS_AT_ONCE = 5  # vmapped together; more would only need more memory
+CLIENTS_AT_ONCE = 5  # vmapped together; fixed, because another number would round differently
 
 
 @jax.tree_util.register_dataclass
@@ -47,26 +49,33 @@ def update_message(round: int, num_examples: Array, **trees: Params) -> Message:
     return Message(kind, round, {**arrays, "num_examples": jnp.asarray(num_examples, jnp.float32).reshape(1)})
 
 
+def check_update(model: Model, client: str, message: Message) -> None:
+    """A delta or a gradient of the weights' shapes, and how many examples stand behind it."""
+    where, shapes = f"client {client}, round {message.round}, {message.kind}", model.shapes()
+    for name in message.kind.split(" and "):
+        tree_of(message.arrays, name, shapes, where)
+    count = message.arrays.get("num_examples", jnp.zeros(0))
+    if count.shape != (1,) or not float(count[0]) > 0:
+        raise CoreshotError(f"{where}: num_examples is {np.asarray(count).tolist()}, not one positive number; send it again.")
+
+
 def mean_update(model: Model, replies: Mapping[str, Message], name: str, round: int) -> Params:
     """The n_m-weighted mean of the trees `name` in the replies, summed in the order of the clients' names."""
     if not replies:
         raise CoreshotError(f"round {round}: no client's reply can be used; lower the clients' step size, or ask more of them.")
-    shapes = jax.eval_shape(model.init, jax.random.key(0))
+    shapes = model.shapes()
     trees, examples = [], []
     for client in sorted(replies):
-        where = f"client {client}, round {replies[client].round}, {replies[client].kind}"
-        arrays = replies[client].arrays
-        count = arrays.get("num_examples", jnp.zeros(0))
-        if count.shape != (1,) or not float(count[0]) > 0:
-            raise CoreshotError(f"{where}: num_examples is {np.asarray(count).tolist()}, not one positive number; send it again.")
-        trees.append(tree_of(arrays, name, shapes, where))
-        examples.append(count[0])
+        message = replies[client]
+        check_update(model, client, message)
+        trees.append(tree_of(message.arrays, name, shapes, f"client {client}, round {message.round}, {message.kind}"))
+        examples.append(message.arrays["num_examples"][0])
     share = jnp.stack(examples) / jnp.sum(jnp.stack(examples))
     return jax.tree.map(lambda *leaves: jnp.tensordot(share, jnp.stack(leaves), axes=1), *trees)
 
 
 def read_params(model: Model, message: Message) -> Params:
-    return tree_of(message.arrays, "params", jax.eval_shape(model.init, jax.random.key(0)), f"server, round {message.round}, {message.kind}")
+    return tree_of(message.arrays, "params", model.shapes(), f"server, round {message.round}, {message.kind}")
 
 
 def plan_batches(key: PRNGKey, num_examples: int, batch_size: int, num_steps: int) -> Int[np.ndarray, "steps batch"]:
@@ -86,12 +95,15 @@ def answer(
 ) -> Answers:
     """run(points, plans), which has a leading client axis, for groups of clients of equal shape; each client's trees as its message."""
     plans = {name: plan_batches(client_key(key, round, name), points.num_points, batch_size, num_steps) for name, points in clients.items()}
-    results: dict[str, dict[str, Params]] = {}
-    for names in _equal_shapes(clients, plans):
+
+    def run_group(names: list[str]) -> dict[str, dict[str, Params]]:
         size = max(_room(clients[name].num_points) for name in names)
         points = jax.tree.map(lambda *arrays: jnp.stack(arrays), *[pad_points(clients[name], size) for name in names])
-        stacked = run(points, jnp.stack([plans[name] for name in names]))
-        results |= {name: jax.tree.map(lambda array, index=index: array[index], stacked) for index, name in enumerate(names)}
+        stacked = jax.block_until_ready(run(points, jnp.stack([plans[name] for name in names])))
+        return {name: jax.tree.map(lambda array, index=index: array[index], stacked) for index, name in enumerate(names)}
+
+    with ThreadPoolExecutor(os.cpu_count() or 1) as pool:  # what a group cannot run in parallel runs beside the other group's
+        results = {name: trees for group in pool.map(run_group, _equal_shapes(clients, plans)) for name, trees in group.items()}
     return {name: (update_message(round, jnp.sum(points.weight), **results[name]), []) for name, points in clients.items()}
 
 
@@ -131,6 +143,7 @@ def descend(
 
 def full_gradient(model: Model, params: Params, points: Points, batch_size: int) -> Params:
     """`loss_gradient` on all of a client's points, so many at a time."""
+    batch_size = min(batch_size, points.num_points)
     num_parts = -(-points.num_points // batch_size)
     parts = jax.tree.map(lambda array: array.reshape(num_parts, -1, *array.shape[1:]), pad_points(points, num_parts * batch_size))
 

@@ -12,7 +12,8 @@ Zhou et al., "Distilled One-Shot Federated Learning", 2020.
 
 The gradient goes through the whole unrolled run; each step is checkpointed, so that memory grows by one copy of the weights a step and not by
 its activations, for about twice the compute. The server replays all clients' steps, interleaved: step j of every client, then step j + 1.
-Ours: the number of updates and the batch of real data (the papers are silent), and max_gradient_norm, without which long runs blow up.
+Ours: the number of updates and the batch of real data (the papers are silent); max_gradient_norm, without which long runs blow up; an update
+whose run blew up all the same is left out, and noted; and what masking means: a step that is left out of that update's run, in all its epochs.
 On the wire: an invitation without content down; x, y, step sizes and n_m up.
 """
 
@@ -29,7 +30,7 @@ import jax
 import jax.numpy as jnp
 import optax
 from jax.flatten_util import ravel_pytree
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 from pydantic import Field
 
 from coreshot.ascent import draw_batch
@@ -101,22 +102,29 @@ class Dosfl:
         start = model.init(shared_key)
 
         def one(name: str) -> tuple[Message, list[str]]:
-            distilled = self._distill(client_key(key, 0, name), model, clients[name], start, on_chunk)
+            distilled, num_left_out = self._distill(client_key(key, 0, name), model, clients[name], start, on_chunk)
+            if num_left_out == self.num_updates:
+                raise CoreshotError(
+                    f"client {name}, round 0, distilled: all {num_left_out} updates blew up, so nothing was learned; lower initial_step_size."
+                )
+            notes = [f"{num_left_out} of {self.num_updates} updates were left out: the unrolled run blew up"] if num_left_out else []
             arrays = {"x": distilled.x, "y": distilled.y, "step_size": distilled.step_size}
-            return Message("distilled", 0, {**arrays, "num_examples": jnp.sum(clients[name].weight).reshape(1)}), []
+            return Message("distilled", 0, {**arrays, "num_examples": jnp.sum(clients[name].weight).reshape(1)}), notes
 
         with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
             return dict(zip(clients, pool.map(one, clients), strict=True))
 
-    def _distill(self, key: PRNGKey, model: Model, points: Points, start: Params, on_chunk: OnChunk) -> Distilled:
+    def _distill(self, key: PRNGKey, model: Model, points: Points, start: Params, on_chunk: OnChunk) -> tuple[Distilled, int]:
+        """What was learned, and how many updates had to be left out."""
         distilled = self.first_guess(jax.random.fold_in(key, 0), model, points)
-        state = self.optimizer().init(distilled)
+        state, num_left_out = self.optimizer().init(distilled), 0
         for first in range(0, self.num_updates, UPDATES_PER_CHUNK):
             size = min(UPDATES_PER_CHUNK, self.num_updates - first)
             keys = jax.random.split(jax.random.fold_in(key, 1 + first), size)
-            distilled, state = _update(self, model, keys, points, start, distilled, state)
+            distilled, state, is_finite = _update(self, model, keys, points, start, distilled, state)
+            num_left_out += int(jnp.sum(~is_finite))
             on_chunk(1)
-        return distilled
+        return distilled, num_left_out
 
     def first_guess(self, key: PRNGKey, model: Model, points: Points) -> Distilled:
         shape = (self.distill_steps, self.distill_batch_size)
@@ -133,6 +141,9 @@ class Dosfl:
 
         parts = {"x": solver(self.x_optimizer), "y": solver(self.y_optimizer), "step_size": solver(self.step_size_optimizer)}
         return optax.partition(parts, Distilled("x", "y", "step_size"))  # type: ignore[arg-type]
+
+    def check(self, model: Model, client: str, message: Message) -> None:
+        self._read(model, client, message)
 
     def receive(self, key: PRNGKey, model: Model, state: DosflState, replies: Mapping[str, Message]) -> DosflState:
         if not replies:
@@ -188,14 +199,15 @@ def distilled_loss(method: Dosfl, model: Model, key: PRNGKey, points: Points, st
 @partial(jax.jit, static_argnums=(0, 1))
 def _update(
     method: Dosfl, model: Model, keys: Array, points: Points, start: Params, distilled: Distilled, state: optax.OptState
-) -> tuple[Distilled, optax.OptState]:
-    def step(carry: tuple[Distilled, optax.OptState], key: PRNGKey) -> tuple[tuple[Distilled, optax.OptState], None]:
+) -> tuple[Distilled, optax.OptState, Bool[Array, " updates"]]:
+    def step(carry: tuple[Distilled, optax.OptState], key: PRNGKey) -> tuple[tuple[Distilled, optax.OptState], Array]:
         distilled, state = carry
         gradient = jax.grad(lambda distilled: distilled_loss(method, model, key, points, start, distilled))(distilled)
         updates, moved = method.optimizer().update(gradient, state, distilled)
         # A run that blew up has no gradient to follow: that update is left out.
         is_finite = jnp.isfinite(optax.tree.norm(gradient))
         after = (optax.apply_updates(distilled, updates), moved)
-        return jax.tree.map(partial(jnp.where, is_finite), after, carry), None
+        return jax.tree.map(partial(jnp.where, is_finite), after, carry), is_finite
 
-    return jax.lax.scan(step, (distilled, state), keys)[0]
+    (distilled, state), is_finite = jax.lax.scan(step, (distilled, state), keys)
+    return distilled, state, is_finite

@@ -66,6 +66,9 @@ class FedAvg:
         run = partial(local_deltas, model, self.client_optimizer, _rounds.read_params(model, message))
         return _rounds.answer(run, key, message.round, clients, self.batch_size, self.local_steps)
 
+    def check(self, model: Model, client: str, message: Message) -> None:
+        _rounds.check_update(model, client, message)
+
     def receive(self, key: PRNGKey, model: Model, state: RoundState, replies: Mapping[str, Message]) -> RoundState:
         return server_step(self.server_optimizer, state, _rounds.mean_update(model, replies, "delta", state.round))
 

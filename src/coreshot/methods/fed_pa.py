@@ -84,6 +84,9 @@ class FedPa:
             run = partial(_posterior_deltas, model, self, params)
         return _rounds.answer(run, key, message.round, clients, self.batch_size, self.local_steps)
 
+    def check(self, model: Model, client: str, message: Message) -> None:
+        _rounds.check_update(model, client, message)
+
     def receive(self, key: PRNGKey, model: Model, state: RoundState, replies: Mapping[str, Message]) -> RoundState:
         return server_step(self.server_optimizer, state, _rounds.mean_update(model, replies, "delta", state.round))
 

@@ -87,6 +87,9 @@ class Mime:
             run = partial(_corrected_deltas, model, self, params, _read_optimizer(self.base_optimizer, params, message), control)
         return _rounds.answer(run, key, message.round, clients, self.batch_size, self.local_steps)
 
+    def check(self, model: Model, client: str, message: Message) -> None:
+        _rounds.check_update(model, client, message)
+
     def receive(self, key: PRNGKey, model: Model, state: MimeState, replies: Mapping[str, Message]) -> MimeState:
         control = state.control
         if control is None:

@@ -150,6 +150,9 @@ class OneShot:
         learned = distill(model, self.learner, clients, keys, shared_key, on_chunk=on_chunk, where=f"round {message.round}")
         return {name: (coreset_message(one.coreset, model, message.round), one.notes) for name, one in learned.items()}
 
+    def check(self, model: Model, client: str, message: Message) -> None:
+        message_coreset(message, model, client)
+
     def receive(self, key: PRNGKey, model: Model, state: OneShotState, replies: Mapping[str, Message]) -> OneShotState:
         if not replies:
             raise CoreshotError("round 0: no client replied; ask again, or let more of them take part.")

@@ -40,6 +40,9 @@ class Method(Protocol):
     ) -> Answers:
         """The clients' side. The inbox is what the server has sent in this round, the last of it to be answered now."""
 
+    def check(self, model: Model, client: str, message: Message) -> None:
+        """A CoreshotError for a reply that cannot be used, so that it is refused before it spoils the others."""
+
     def receive(self, key: PRNGKey, model: Model, state: State, replies: Mapping[str, Message]) -> State:
         """Any non-empty subset of the replies will do."""
 
