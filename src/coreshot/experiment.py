@@ -125,8 +125,10 @@ def jobs_of(presets: Sequence[Preset], seeds: Sequence[int] | None) -> list[Job]
 def run(presets: Sequence[Preset], out: Path, seeds: Sequence[int] | None = None, progress: Progress | None = None) -> list[dict[str, Any]]:
     """All rows of these presets in `out`; those that are there already are kept, and no other configuration may live there."""
     progress = progress or Silent()
-    claim(presets, out)
     jobs = jobs_of(presets, seeds)
+    for job in {(job.preset.name, job.arm.method): job for job in jobs}.values():
+        _check_cohort(job)
+    claim(presets, out)
     for index, job in enumerate(jobs):
         if not (out / job.folder / "row.json").exists():
             progress.say(f"[{index + 1}/{len(jobs)}] {job.preset.name}, seed {job.seed}: {job.arm.label}")
@@ -183,7 +185,6 @@ def environment() -> dict[str, Any]:
 
 def run_job(job: Job, out: Path, progress: Progress) -> None:
     data: FederatedData = job.preset.task.make(job.seed)
-    _check_cohort(job, data)
     outcome = Outcome(Ledger())
     if job.arm.learner:
         outcome = _run_one_shot(job, data, out, progress)
@@ -299,12 +300,15 @@ def _run_rounds(job: Job, key: jax.Array, data: FederatedData, folder: Path, bef
     return Outcome(log.ledger, posterior, info, before.notes + log.notes, before.seconds_client + log.seconds, seconds_server)
 
 
-def _check_cohort(job: Job, data: FederatedData) -> None:
-    """Before a one-shot part has been learned in vain."""
+def _check_cohort(job: Job) -> None:
+    """Before any other arm has worked in vain."""
     size = getattr(job.preset.methods.get(job.arm.method or ""), "cohort_size", None)
-    if size is not None and size > len(data.clients):
+    if size is None:
+        return
+    num_clients = len(job.preset.task.make(job.seed).clients)
+    if size > num_clients:
         raise CoreshotError(
-            f"preset {job.preset.name}, arm {job.arm.label!r}: cohort_size is {size}, but there are only {len(data.clients)} clients; "
+            f"preset {job.preset.name}, arm {job.arm.label!r}: cohort_size is {size}, but there are only {num_clients} clients; "
             f"lower method.{job.arm.method}.cohort_size or add clients."
         )
 
