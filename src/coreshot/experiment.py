@@ -256,7 +256,7 @@ def _run_method(job: Job, data: FederatedData, out: Path, before: Outcome, progr
 
 def _exchange(key: jax.Array, study: Study, method: Any, data: FederatedData, out: Path, progress: Progress, what: str) -> tuple[Any, Outcome]:
     """One exchange with all clients; answers that the run directory already holds are not asked for again."""
-    replies, ledger, notes = ReplyStore(out / "messages" / study.hash[:16]), Ledger(), []
+    replies, ledger, notes = reply_store(study, out), Ledger(), []
     is_new = len(replies) < len(data.clients)
     if is_new:
         progress.begin(what, max(1, (study.learner or method).num_chunks) * len(data.clients))
@@ -322,14 +322,14 @@ def _check_finite(job: Job, values: dict[str, float | None]) -> None:
             )
 
 
-def reply_store(job: Job, out: Path) -> ReplyStore:
-    return ReplyStore(out / "messages" / job.study.hash[:16])
+def reply_store(study: Study, out: Path) -> ReplyStore:
+    return ReplyStore(out / "messages" / study.hash[:16])
 
 
 def load_state(job: Job, out: Path) -> OneShotState:
     """What the server had received, read back from the run directory; where a message is missing, an error rather than training."""
     data: FederatedData = job.preset.task.make(job.seed)
-    replies = reply_store(job, out)
+    replies = reply_store(job.study, out)
     refused = {entry.client for entry in Ledger.from_json_lines((out / job.folder / "ledger.jsonl").read_text()).entries if entry.kind == "refused"}
     clients = {name: points for name, points in data.clients.items() if name not in refused or (0, name) in replies}
     if any((0, name) not in replies for name in clients):

@@ -93,22 +93,6 @@ def preset(tmp_path_factory):
     return path
 
 
-@pytest.fixture
-def call(monkeypatch, capsys):
-    """`coreshot ...` in this process: exit code, stdout, stderr."""
-    from coreshot import cli
-
-    monkeypatch.setenv("JAX_PLATFORMS", "cpu")
-
-    def invoke(*arguments):
-        monkeypatch.setattr(sys, "argv", ["coreshot", *map(str, arguments)])
-        with pytest.raises(SystemExit) as exit_of:
-            cli.main()
-        return exit_of.value.code or 0, *capsys.readouterr()
-
-    return invoke
-
-
 @pytest.fixture(scope="module")
 def start(preset):
     """`coreshot run` of the preset in a process of its own, which finds what this one has compiled."""
