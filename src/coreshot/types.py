@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, Key
 
 Params: TypeAlias = dict[str, Any]
@@ -34,7 +35,8 @@ class Points:
 def points_of(x: Any, y: Any) -> Points:
     """Points of weight one."""
     x, y = jnp.asarray(x, jnp.float32), jnp.asarray(y, jnp.float32)
-    return Points(x, y, jnp.ones(x.shape[0], jnp.float32))
+    # numpy makes the ones: jnp.ones would compile for each size anew, and clients have many sizes.
+    return Points(x, y, jnp.asarray(np.ones(x.shape[0], np.float32), jnp.float32))
 
 
 def pad_points(points: Points, size: int) -> Points:

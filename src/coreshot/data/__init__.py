@@ -1,7 +1,9 @@
 """Private data as points, and the tasks that come with coreshot."""
 
+from coreshot.data.digits import Digits
 from coreshot.data.federated import FederatedData as FederatedData
 from coreshot.data.federated import Kind as Kind
+from coreshot.data.handwriting import Emnist62, Unipen62
 from coreshot.data.synthetic import Moons, Regression
 
-TASKS = {"regression": Regression, "moons": Moons}
+TASKS = {"regression": Regression, "moons": Moons, "digits": Digits, "emnist62": Emnist62, "unipen62": Unipen62}

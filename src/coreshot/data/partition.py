@@ -1,0 +1,192 @@
+"""Clients for data that has none: four ways to cut a set, with the parameter names of flwr-datasets.
+
+Where flwr-datasets (Flower's partitioners) would drop images, repeat them or give up early, these refuse or draw again: every image is in
+exactly one partition. Columns are what the source says of each image; "label" is always there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal, Protocol
+
+import numpy as np
+
+from coreshot.config import Count, Positive, settings
+from coreshot.data.readers.protocol import client_name
+from coreshot.errors import CoreshotError
+
+Columns = Mapping[str, np.ndarray]
+Partitions = dict[str, np.ndarray]  # rows of each client
+
+ATTEMPTS = 1000  # draws of a Dirichlet partition before it is given up; a draw takes less than a millisecond
+
+
+class Partitioner(Protocol):
+    def partition(self, columns: Columns) -> Partitions: ...
+
+
+@settings
+class Iid:
+    """Equal shares (they differ by one image at most) of shuffled data."""
+
+    num_partitions: Count
+    shuffle: bool = True
+    seed: int = 42
+
+    def partition(self, columns: Columns) -> Partitions:
+        size = len(_column(columns, "label"))
+        _check_enough(size, self.num_partitions)
+        rows = np.random.default_rng(self.seed).permutation(size) if self.shuffle else np.arange(size)
+        return _named(np.array_split(rows, self.num_partitions))
+
+
+@settings
+class Dirichlet:
+    """Each class is dealt out by a Dirichlet(alpha) draw over the partitions: large alpha is nearly iid, small alpha nearly one class each.
+
+    Yurochkin et al. 2019; drawn again until every partition is large enough and, which flwr-datasets does not ask, has enough classes.
+    """
+
+    num_partitions: Count
+    alpha: Positive
+    partition_by: str = "label"
+    min_partition_size: Count = 10
+    min_classes_per_partition: Count = 1
+    self_balancing: bool = False  # no further class for a partition that has its fair share of images
+    shuffle: bool = True  # the order within a partition; which images it gets is random in any case
+    seed: int = 42
+
+    def partition(self, columns: Columns) -> Partitions:
+        classes, number = np.unique(_column(columns, self.partition_by), return_inverse=True)
+        _check_enough(len(number), self.num_partitions * self.min_partition_size)
+        draws = np.random.default_rng(self.seed)
+        counts = self._draw_until_accepted(draws, np.bincount(number, minlength=len(classes)))
+        rows = [draws.permutation(np.flatnonzero(number == index)) for index in range(len(classes))]
+        cuts = [np.split(some, np.cumsum(count)[:-1]) for some, count in zip(rows, counts, strict=True)]
+        parts = [np.concatenate(pieces) for pieces in zip(*cuts, strict=True)]
+        return _named([draws.permutation(part) if self.shuffle else part for part in parts])
+
+    def _draw_until_accepted(self, draws: np.random.Generator, sizes: np.ndarray) -> np.ndarray:
+        smallest = 0
+        for _ in range(ATTEMPTS):
+            counts = self._draw(draws, sizes)
+            smallest = max(smallest, int(counts.sum(axis=0).min()))
+            if counts.sum(axis=0).min() >= self.min_partition_size and (counts > 0).sum(axis=0).min() >= self.min_classes_per_partition:
+                return counts
+        raise CoreshotError(
+            f"dirichlet partition: in {ATTEMPTS} draws no partition of {sizes.sum()} images for {self.num_partitions} clients gave each at least "
+            f"{self.min_partition_size} images of {self.min_classes_per_partition} classes (the best left one with {smallest}); "
+            f"raise alpha (now {self.alpha:g}), or lower min_partition_size or num_partitions."
+        )
+
+    def _draw(self, draws: np.random.Generator, sizes: np.ndarray) -> np.ndarray:
+        """Images of each class (lines) for each partition (columns)."""
+        counts = np.zeros((len(sizes), self.num_partitions), int)
+        for index, size in enumerate(sizes):
+            shares = draws.dirichlet(np.full(self.num_partitions, self.alpha))
+            if self.self_balancing:
+                shares = shares * (counts.sum(axis=0) < sizes.sum() / self.num_partitions)
+            if not shares.sum() > 0:  # a tiny alpha underflows, or only full partitions drew a share
+                continue_to = draws.integers(self.num_partitions)
+                shares = np.eye(self.num_partitions)[continue_to]
+            counts[index] = np.diff(np.rint(np.cumsum(shares / shares.sum()) * size).astype(int), prepend=0)
+        return counts
+
+
+@settings
+class Pathological:
+    """So many classes for each partition and no more; the images of a class are shared evenly among those that have it (McMahan et al. 2017)."""
+
+    num_partitions: Count
+    num_classes_per_partition: Count
+    partition_by: str = "label"
+    class_assignment_mode: Literal["random", "deterministic", "first-deterministic"] = "random"
+    shuffle: bool = True
+    seed: int = 42
+
+    def partition(self, columns: Columns) -> Partitions:
+        classes, number = np.unique(_column(columns, self.partition_by), return_inverse=True)
+        draws = np.random.default_rng(self.seed)
+        has = self._assign(draws, len(classes))
+        parts: list[list[np.ndarray]] = [[] for _ in range(self.num_partitions)]
+        for index, takers in enumerate(np.flatnonzero(column) for column in has.T):
+            rows = np.flatnonzero(number == index)
+            if len(rows) < len(takers):
+                raise CoreshotError(
+                    f"pathological partition: class {classes[index]} has {len(rows)} images for the {len(takers)} clients that are to have it; "
+                    "lower num_partitions or num_classes_per_partition."
+                )
+            rows = draws.permutation(rows) if self.shuffle else rows
+            for taker, piece in zip(takers, np.array_split(rows, len(takers)), strict=True):
+                parts[taker].append(piece)
+        return _named([np.concatenate(pieces) for pieces in parts])
+
+    def _assign(self, draws: np.random.Generator, num_classes: int) -> np.ndarray:
+        """Which partition (lines) has which class (columns)."""
+        each, partitions = self.num_classes_per_partition, self.num_partitions
+        if each > num_classes:
+            raise CoreshotError(f"pathological partition: {each} classes for each client, but there are only {num_classes}; lower it.")
+        if each * partitions < num_classes:
+            raise CoreshotError(
+                f"pathological partition: {partitions} clients of {each} classes cannot hold all {num_classes} classes; "
+                "raise num_partitions or num_classes_per_partition."
+            )
+        for _ in range(ATTEMPTS):
+            chosen = np.stack([self._choose(draws, line, num_classes) for line in range(partitions)])
+            has = np.zeros((partitions, num_classes), bool)
+            np.put_along_axis(has, chosen, True, axis=1)
+            if has.any(axis=0).all():
+                return has
+            if self.class_assignment_mode == "deterministic":
+                break
+        raise CoreshotError(
+            f"pathological partition: {self.class_assignment_mode} assignment leaves {int(np.sum(~has.any(axis=0)))} of {num_classes} classes "
+            "without a client; raise num_partitions or num_classes_per_partition."
+        )
+
+    def _choose(self, draws: np.random.Generator, line: int, num_classes: int) -> np.ndarray:
+        each = self.num_classes_per_partition
+        if self.class_assignment_mode == "deterministic":
+            return (line + np.arange(each)) % num_classes
+        if self.class_assignment_mode == "random":
+            return draws.choice(num_classes, each, replace=False)
+        others = np.delete(np.arange(num_classes), line % num_classes)
+        return np.append(draws.choice(others, each - 1, replace=False), line % num_classes)
+
+
+@settings
+class NaturalId:
+    """A partition for each value of a column, such as writers or sites."""
+
+    partition_by: str
+
+    def partition(self, columns: Columns) -> Partitions:
+        values, number = np.unique(_column(columns, self.partition_by), return_inverse=True)
+        order = np.argsort(number, kind="stable")
+        parts = np.split(order, np.cumsum(np.bincount(number))[:-1])
+        return {client_name(self.partition_by, value): part for value, part in zip(values.tolist(), parts, strict=True)}
+
+
+PARTITIONERS: dict[str, type[Iid] | type[Dirichlet] | type[Pathological] | type[NaturalId]] = {
+    "iid": Iid,
+    "dirichlet": Dirichlet,
+    "pathological": Pathological,
+    "natural_id": NaturalId,
+}
+
+
+def _column(columns: Columns, name: str) -> np.ndarray:
+    if name not in columns:
+        raise CoreshotError(f"partition_by = {name!r}: the data has no such column; it has {', '.join(sorted(columns))}.")
+    return columns[name]
+
+
+def _check_enough(size: int, least: int) -> None:
+    if size < least:
+        raise CoreshotError(
+            f"partition: {size} images are fewer than the {least} that the partitions need; lower num_partitions or min_partition_size."
+        )
+
+
+def _named(parts: list[np.ndarray]) -> Partitions:
+    return {f"client-{index}": part for index, part in enumerate(parts)}
