@@ -142,6 +142,19 @@ def make_points() -> Callable[[str, int, int], Points]:
     return small_points
 
 
+def some_handwriting(seed: int, num_images: int) -> tuple[np.ndarray, np.ndarray]:
+    """Images of noise on blank paper (0 is paper, 255 ink), and labels of all 62 classes."""
+    draws = np.random.default_rng(seed)
+    images = np.zeros((num_images, 28, 28), np.uint8)
+    images[:, 4:24, 4:24] = draws.integers(0, 256, (num_images, 20, 20))
+    return images, ((seed + np.arange(num_images)) % 62).astype(np.uint8)
+
+
+@pytest.fixture(scope="session")
+def draw_handwriting() -> Callable[[int, int], tuple[np.ndarray, np.ndarray]]:
+    return some_handwriting
+
+
 BPC = {
     "name": "bpc_fkl",
     "num_points": 3,

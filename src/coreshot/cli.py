@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -14,12 +12,14 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from coreshot.cli_data import data_app
 from coreshot.errors import CoreshotError
-from coreshot.progress import Bar, Lines, Progress
+from coreshot.progress import shown_on
 
 app = typer.Typer(
     add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, help="One-shot federated learning with Bayesian pseudocoresets."
 )
+app.add_typer(data_app, name="data")
 console = Console(width=None if sys.stdout.isatty() else 160)
 
 DEMO = ("moons_quick", "regression_quick")
@@ -64,7 +64,7 @@ def sweep(
     from coreshot.sweep import sweep as run_sweep
 
     folder = out or Path("runs") / f"{Path(preset).stem}-sweep"
-    with _progress() as progress:
+    with shown_on(console) as progress:
         rows = run_sweep(preset, overrides or (), folder, progress)
     table = Table(*(escape(name) for name in rows[0]))
     for row in rows:
@@ -118,7 +118,7 @@ def _run(presets: list, folder: Path, seeds: list[int] | None) -> None:  # type:
     from coreshot.experiment import run as run_presets
     from coreshot.report import summary_table, write_report
 
-    with _progress() as progress:
+    with shown_on(console) as progress:
         rows = run_presets(presets, folder, seeds, progress)
     for table in summary_table(rows):
         console.print(table)
@@ -129,7 +129,7 @@ def _run(presets: list, folder: Path, seeds: list[int] | None) -> None:  # type:
 def _print_plan(presets: list, seeds: list[int] | None) -> None:  # type: ignore[type-arg]
     from coreshot.plan import plan_table
 
-    with _progress() as progress:
+    with shown_on(console) as progress:
         tables = [plan_table(preset, seeds, progress) for preset in presets]
     for table in tables:
         console.print(table)
@@ -145,15 +145,6 @@ def _parse_seeds(text: str | None) -> list[int] | None:
     if min(seeds) < 0 or len(set(seeds)) < len(seeds):
         raise CoreshotError(f"--seeds {text}: seeds are different whole numbers of at least 0; change it.")
     return seeds
-
-
-@contextmanager
-def _progress() -> Iterator[Progress]:
-    if not console.is_terminal:
-        yield Lines(console)
-        return
-    with Bar(console) as bar:
-        yield bar
 
 
 def main() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import json
+import tomllib
 from collections.abc import Mapping
 from typing import Annotated, Any, TypeVar
 
@@ -50,6 +51,17 @@ def decode_named(registry: Mapping[str, type[Any]], values: Mapping[str, Any], w
         raise CoreshotError(f"{where}: the key 'name' is missing; say which {what}: {', '.join(sorted(registry))}.")
     cls = choose(what, values["name"], registry, where)
     return decode(cls, {key: value for key, value in values.items() if key != "name"}, where)
+
+
+def parse_assignment(text: str) -> tuple[str, Any]:
+    """The key and the value of `--set a.b=1`, the value in TOML's notation."""
+    key, equals, value = text.partition("=")
+    if not equals or not key.strip():
+        raise CoreshotError(f"--set {text}: not of the form a.b=1; name a key and its new value.")
+    try:
+        return key.strip(), tomllib.loads(f"value = {value}")["value"]
+    except tomllib.TOMLDecodeError:
+        return key.strip(), value.strip()  # a bare word is a string, as people type it
 
 
 def encode(value: Any) -> dict[str, Any]:

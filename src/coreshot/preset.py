@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from coreshot.config import Count, NonNegative, Positive, choose, decode, decode_named, settings
+from coreshot.config import Count, NonNegative, Positive, choose, decode, decode_named, parse_assignment, settings
 from coreshot.data import TASKS
 from coreshot.errors import CoreshotError
 from coreshot.inference import INFERENCES, Inference
@@ -217,14 +217,8 @@ def _folder() -> Any:
 
 
 def _override(values: dict[str, Any], override: str) -> None:
-    path, equals, text = override.partition("=")
-    if not equals or not path.strip():
-        raise CoreshotError(f"--set {override}: not of the form a.b=1; name a key of the preset and its new value.")
-    try:
-        value = tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
-        value = text.strip()  # a bare word is a string, as people type it
-    *parents, last = path.strip().split(".")
+    path, value = parse_assignment(override)
+    *parents, last = path.split(".")
     node: Any = values
     for depth, part in enumerate(parents):
         node = _child(node, part, override, ".".join(parents[: depth + 1]))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Protocol
 
@@ -34,6 +36,16 @@ class Silent:
     def end(self) -> None: ...
 
     def say(self, line: str) -> None: ...
+
+
+@contextmanager
+def shown_on(console: Console) -> Iterator[Progress]:
+    """A bar in a terminal, lines in a log."""
+    if not console.is_terminal:
+        yield Lines(console)
+        return
+    with Bar(console) as bar:
+        yield bar
 
 
 class Lines:

@@ -27,6 +27,7 @@ LAYERS = [
     "evaluate",
     "preset",
     "rounds",
+    "gallery",
     "figures",
     "convergence",
     "experiment",
@@ -34,6 +35,7 @@ LAYERS = [
     "plan",
     "report",
     "api",
+    "cli_data",
     "cli",
 ]
 FACADE = ""  # coreshot/__init__.py: names the public functions, and nothing inside may import it

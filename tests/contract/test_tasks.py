@@ -1,17 +1,40 @@
 """Every task of the registry keeps its contract, and the two synthetic ones are the data that the paper describes."""
 
+import re
+
 import jax
 import numpy as np
 import pytest
 
 from coreshot.config import decode_named
-from coreshot.data import TASKS
+from coreshot.data import TASKS, convert
+from coreshot.data.digits import Digits
+from coreshot.data.handwriting import Emnist62
 from coreshot.data.synthetic import BETWEEN, INTERVALS, true_function
+from coreshot.errors import CoreshotError
 
 SETTINGS = {
     "regression": {"num_clients": 5, "points_per_client": 40, "noise_scale": 0.3, "num_test": 4000},
     "moons": {"num_clients": 5, "points_per_client": 30, "noise_scale": 0.14, "num_test": 500},
+    "digits": {"num_clients": 5, "alpha": 0.5},
+    "emnist62": {"num_clients": 5, "train_fraction": 0.8, "num_test": 20},
+    "unipen62": {"num_clients": 5, "train_fraction": 0.8, "num_test": 20},
 }
+DEALT = {"digits"}  # one set is dealt out to all clients, so what one gets depends on how many there are
+
+
+@pytest.fixture(scope="module", autouse=True)
+def shelf_home(tmp_path_factory, draw_handwriting):
+    """A shelf with a small set for each task of 62 classes: seven clients, and 30 test images that none of them holds."""
+    folder = tmp_path_factory.mktemp("shelf")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("CORESHOT_DATA", str(folder / "home"))
+        for seed, name in enumerate(("emnist62", "unipen62")):
+            images, labels = draw_handwriting(seed, 100)
+            clients = np.append(np.arange(70) % 7, np.full(30, 65535)).astype(np.uint16)
+            np.savez(folder / f"{name}.npz", images=images, labels=labels, clients=clients)
+            convert.add(name, folder / f"{name}.npz")
+        yield folder
 
 
 def test_every_task_is_tested():
@@ -30,15 +53,22 @@ def make(name, seed=0, **changes):
 def test_shapes_and_finite_values(name):
     task, data = TASKS[name], make(name)
     assert data.kind == task.kind
+    assert len(data.clients) == 5
+    assert all(re.fullmatch("[A-Za-z0-9_-][A-Za-z0-9._-]*", client) for client in data.clients)  # names of files
+    for points in (*data.clients.values(), data.test):
+        assert points.x.shape == (points.num_points, *task.input_shape)
+        assert points.y.shape == (points.num_points, task.num_outputs)
+        assert points.num_points > 0
+        assert np.all(np.asarray(points.weight) == 1)
+        assert all(np.all(np.isfinite(np.asarray(leaf))) and leaf.dtype == np.float32 for leaf in jax.tree.leaves(points))
+
+
+@pytest.mark.parametrize("name", ["regression", "moons"])
+def test_synthetic_sizes_are_as_stated(name):
+    data = make(name)
     assert list(data.clients) == [f"client-{index}" for index in range(5)]
-    for points, size in [
-        *((points, SETTINGS[name]["points_per_client"]) for points in data.clients.values()),
-        (data.test, SETTINGS[name]["num_test"]),
-    ]:
-        assert points.x.shape == (size, *task.input_shape)
-        assert points.y.shape == (size, task.num_outputs)
-        assert np.all(points.weight == 1)
-        assert all(np.all(np.isfinite(leaf)) and leaf.dtype == np.float32 for leaf in jax.tree.leaves(points))
+    assert {points.num_points for points in data.clients.values()} == {SETTINGS[name]["points_per_client"]}
+    assert data.test.num_points == SETTINGS[name]["num_test"]
 
 
 def parts(data):
@@ -51,6 +81,7 @@ def test_same_seed_same_data_and_another_seed_other_data(name, same):
     assert not same(make(name).test, make(name, seed=1).test)
 
 
+@pytest.mark.parametrize("name", sorted(SETTINGS.keys() - DEALT))
 def test_a_client_does_not_depend_on_how_many_there_are(name, same):
     few, many = make(name, num_clients=2), make(name)
     assert same(few.clients, {client: many.clients[client] for client in few.clients})
@@ -59,13 +90,14 @@ def test_a_client_does_not_depend_on_how_many_there_are(name, same):
 
 def rows(points):
     """Inputs with their targets: among 4,000 float32 inputs alone two may meet by chance."""
-    return {row.tobytes() for row in np.concatenate([points.x, points.y], axis=1)}
+    return {row.tobytes() for row in np.concatenate([np.asarray(points.x).reshape(points.num_points, -1), np.asarray(points.y)], axis=1)}
 
 
 def test_no_point_is_shared(name):
     data = make(name)
     groups = [rows(points) for points in (*data.clients.values(), data.test)]
-    assert sum(map(len, groups)) == len(set().union(*groups)) == 5 * SETTINGS[name]["points_per_client"] + SETTINGS[name]["num_test"]
+    total = sum(points.num_points for points in (*data.clients.values(), data.test))
+    assert sum(map(len, groups)) == len(set().union(*groups)) == total
 
 
 def interval_counts(points):
@@ -138,3 +170,104 @@ def test_moons_clients_differ_in_their_class_counts():
     counts = {float(points.y[:, 0].sum()) for points in make("moons").clients.values()}
     assert len(counts) > 1
     assert set(np.unique(make("moons").test.y)) == {0.0, 1.0}
+
+
+def labels_of(points):
+    return np.asarray(points.y).argmax(axis=1)
+
+
+@pytest.mark.parametrize("name", ["emnist62", "unipen62", "digits"])
+def test_images_are_shares_of_ink(name):
+    for points in (*make(name).clients.values(), make(name).test):
+        images = np.asarray(points.x)
+        assert images.min() == 0
+        assert 0.9 < images.max() <= 1
+        np.testing.assert_array_equal(np.asarray(points.y).sum(axis=1), 1)
+
+
+def test_digits_are_scikit_learns_and_every_image_is_dealt_once():
+    from sklearn.datasets import load_digits
+
+    data, bunch = make("digits"), load_digits()
+    known = {(image / 16).astype(np.float32).tobytes(): label for image, label in zip(bunch.images, bunch.target, strict=True)}
+    groups = (*data.clients.values(), data.test)
+    assert sum(points.num_points for points in groups) == len(bunch.target) == 1797
+    assert data.test.num_points == round(0.2 * 1797)
+    for points in groups:
+        assert [known[image.tobytes()] for image in np.asarray(points.x)] == labels_of(points).tolist()
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_every_client_of_digits_can_learn(seed):
+    data = make("digits", seed=seed, num_clients=10, alpha=0.1, min_partition_size=20)
+    assert min(points.num_points for points in data.clients.values()) >= 20
+    assert min(len(np.unique(labels_of(points))) for points in data.clients.values()) >= 2
+
+
+def test_digits_that_cannot_be_dealt_out_are_refused():
+    with pytest.raises(CoreshotError, match=r"in 1000 draws .* raise alpha \(now 0.001\), or lower min_partition_size or num_partitions"):
+        Digits(num_clients=40, alpha=0.001).make(0)
+
+
+def test_a_client_trains_with_its_share_of_its_images():
+    whole, part = make("emnist62", train_fraction=1.0), make("emnist62")
+    assert [points.num_points for points in whole.clients.values()] == [10] * 5
+    assert [points.num_points for points in part.clients.values()] == [8] * 5
+    for client, points in part.clients.items():
+        assert rows(points) < rows(whole.clients[client])
+    tiny = make("emnist62", train_fraction=0.001)
+    assert [points.num_points for points in tiny.clients.values()] == [1] * 5
+
+
+def test_only_the_split_depends_on_the_seed():
+    changes = {"train_fraction": 1.0, "num_test": None}
+    assert [rows(points) for points in (*make("emnist62", **changes).clients.values(), make("emnist62", **changes).test)] == [
+        rows(points) for points in (*make("emnist62", seed=1, **changes).clients.values(), make("emnist62", seed=1, **changes).test)
+    ]
+
+
+def test_without_test_images_the_last_clients_test_and_never_train(shelf_home, draw_handwriting):
+    images, labels = draw_handwriting(3, 60)
+    np.savez(shelf_home / "writers.npz", images=images, labels=labels, writers=np.arange(60) % 6)
+    convert.add("writers", shelf_home / "writers.npz")
+    task = Emnist62(num_clients=4, train_fraction=1.0, source="writers", num_test_clients=2)
+    data = task.make(0)
+    assert list(data.clients) == [f"writer-{index}" for index in range(4)]
+    np.testing.assert_array_equal(labels_of(data.test), np.concatenate([labels[4::6], labels[5::6]]))
+    with pytest.raises(
+        CoreshotError, match=r"num_clients = 5, but data set 'writers' has 6 clients, of which the last num_test_clients = 2 are kept"
+    ):
+        Emnist62(num_clients=5, train_fraction=1.0, source="writers", num_test_clients=2).make(0)
+
+
+def test_extra_clients_come_after_the_others(shelf_home, draw_handwriting):
+    images, labels = draw_handwriting(4, 40)
+    split = np.repeat([2, 0, 1, 0], 10).astype(np.uint8)
+    np.savez(shelf_home / "split.npz", images=images, labels=labels, writers=np.repeat(np.arange(4), 10), split=split)
+    convert.add("split", shelf_home / "split.npz")
+    data = Emnist62(num_clients=3, train_fraction=1.0, source="split").make(0)
+    assert list(data.clients) == ["writer-1", "writer-3", "writer-0"]
+    np.testing.assert_array_equal(labels_of(data.test), labels[20:30])
+
+
+@pytest.mark.parametrize(
+    ("changes", "complaint"),
+    [
+        ({"num_clients": 8}, r"task emnist62: num_clients = 8, but data set 'emnist62' has 7 clients; lower it"),
+        ({"num_test": 31}, r"task emnist62: num_test = 31, but there are 30 test images; lower it"),
+        ({"train_fraction": 1.5}, r"test: train_fraction = 1.5: should be less than or equal to 1; change it"),
+    ],
+)
+def test_more_than_there_is_is_refused(changes, complaint):
+    with pytest.raises(CoreshotError, match=complaint):
+        make("emnist62", **changes)
+
+
+@pytest.mark.parametrize(("name", "what"), [("emnist62", "flwrlabs/femnist"), ("unipen62", "UNIPEN train_r01_v07")])
+def test_a_machine_without_the_data_is_told_what_to_get(name, what, tmp_path, monkeypatch):
+    monkeypatch.setenv("CORESHOT_DATA", str(tmp_path / "none"))
+    with pytest.raises(CoreshotError) as error:
+        make(name)
+    assert what in str(error.value)
+    assert f"`coreshot data add {name} --from PATH`" in str(error.value)
+    assert not (tmp_path / "none").exists()

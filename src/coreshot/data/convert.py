@@ -16,7 +16,7 @@ from coreshot.config import encode_named
 from coreshot.data.characters import NUM_CLASSES
 from coreshot.data.ink import IMAGE_SHAPE, Background, BorderVote
 from coreshot.data.partition import PARTITIONERS, Partitioner
-from coreshot.data.readers import READERS, find_files
+from coreshot.data.readers import FORMS, find_files
 from coreshot.data.readers.protocol import ROLES, Batch, Role, SourceFile
 from coreshot.data.shelf import VERSION, ImageSet, check_name, home, open_set
 from coreshot.errors import CoreshotError
@@ -88,7 +88,7 @@ def _convert(
         batches = _Arrivals(spool, needs_clients=partitioner is None)
         progress.begin(f"reading {source.name}", len(files))
         for file in files:
-            for batch in READERS[form].read([file]):
+            for batch in FORMS[form].read(file):
                 batches.take(batch)
             progress.advance()
         progress.end()
@@ -123,6 +123,7 @@ class _Arrivals:
         self.vote, self.labels = BorderVote(), list[np.ndarray]()
         self._spool, self._needs_clients = spool, needs_clients
         self._roles_and_clients, self._columns = list[tuple[Role, str | None, int]](), list[Mapping[str, np.ndarray]]()
+        self._complete: dict[tuple[Role, str], str] = {}
 
     def take(self, batch: Batch) -> None:
         if len(batch.images) == 0:
@@ -132,11 +133,18 @@ class _Arrivals:
                 f"{batch.where}: says nothing of clients (no array or column clients or writers); make clients, for example with "
                 "--partition dirichlet --set num_partitions=100 --set alpha=0.5."
             )
+        if batch.client is not None and batch.is_all:
+            self._refuse_twice(batch.role, batch.client, batch.where)
         self.vote.count(batch.images)
         self._spool.write(np.ascontiguousarray(batch.images).tobytes())
         self.labels.append(batch.labels)
         self._roles_and_clients.append((batch.role, batch.client, len(batch.labels)))
-        self._columns.append({**batch.columns, "label": batch.labels})
+        self._columns.append({**batch.columns, "label": batch.labels} if not self._needs_clients else {})
+
+    def _refuse_twice(self, role: Role, client: str, where: str) -> None:
+        if (role, client) in self._complete:
+            raise CoreshotError(f"{where}: this client was already in {self._complete[role, client]}; keep one of the two files.")
+        self._complete[role, client] = where
 
     def owners(self) -> tuple[list[Owner], np.ndarray]:
         """Everyone who holds images, training clients first, and the number of the holder of each image."""

@@ -12,32 +12,35 @@ from coreshot.errors import CoreshotError
 Background = Literal["black", "white"]
 
 IMAGE_SHAPE = (28, 28)
+NUM_PIXELS = 28 * 28
 DARK, LIGHT = 64, 192  # a border whose median lies between says nothing about the background
 CLEAR_SHARE = 0.9  # of the images must have the same kind of border: a set with both is two sets
 
 
-def as_pixels(values: Any, where: str) -> np.ndarray:
-    """[n, 28, 28] of uint8: numbers with a fraction are taken as shares (0 to 1), whole numbers as 0 to 255."""
+def as_pixels(values: Any, where: str, dtype: type[np.float32] | None = None) -> np.ndarray:
+    """[n, 28, 28] of uint8: numbers of a floating type are shares (0 to 1), whole numbers 0 to 255."""
+    if len(values) == 0:
+        return np.zeros((0, *IMAGE_SHAPE), np.uint8)
     try:
-        images = np.asarray(values)
-    except ValueError:  # rows of different lengths
-        images = np.asarray(values, dtype=object)
-    if images.dtype.kind == "O":
-        raise CoreshotError(f"{where}: {_ragged(values)}; coreshot reads images of 28 x 28, so resize or remove it.")
+        images = np.asarray(values, dtype)
+    except (TypeError, ValueError):  # images of different sizes, or no numbers
+        raise CoreshotError(f"{where}: {_odd_one(values)}; coreshot reads images of 28 x 28 numbers, so mend or remove it.") from None
     if images.dtype.kind not in "biuf":
         raise CoreshotError(f"{where}: pixels are of type {images.dtype}, not numbers; give 28 x 28 numbers an image.")
     if images.ndim == 4 and images.shape[-1] == 1:
         images = images[..., 0]
-    if images.shape[1:] not in (IMAGE_SHAPE, (IMAGE_SHAPE[0] * IMAGE_SHAPE[1],)):
-        size = " x ".join(map(str, images.shape[1:])) or "single numbers"
-        raise CoreshotError(f"{where}: images are {size}, and coreshot reads images of 28 x 28; resize them.")
+    if images.shape[1:] not in (IMAGE_SHAPE, (NUM_PIXELS,)):
+        size = " x ".join(map(str, images.shape[1:])) or "1"
+        raise CoreshotError(f"{where}: images have {size} pixels, and coreshot reads images of 28 x 28; resize them.")
     return _scaled(images.reshape(-1, *IMAGE_SHAPE), where)
 
 
-def _ragged(values: Iterable[Any]) -> str:
-    sizes = [int(np.size(np.asarray(image, dtype=object))) for image in values]
-    wrong = next((index for index, size in enumerate(sizes) if size != IMAGE_SHAPE[0] * IMAGE_SHAPE[1]), 0)
-    return f"image {wrong} has {sizes[wrong]} pixels, not 784"
+def _odd_one(values: Iterable[Any]) -> str:
+    for index, image in enumerate(values):
+        size = len(np.asarray(image, dtype=object).reshape(-1))
+        if size != NUM_PIXELS:
+            return f"image {index} has {size} pixels, not {NUM_PIXELS}"
+    return "pixels are not numbers"
 
 
 def _scaled(images: np.ndarray, where: str) -> np.ndarray:

@@ -83,12 +83,10 @@ class Dirichlet:
         """Images of each class (lines) for each partition (columns)."""
         counts = np.zeros((len(sizes), self.num_partitions), int)
         for index, size in enumerate(sizes):
-            shares = draws.dirichlet(np.full(self.num_partitions, self.alpha))
-            if self.self_balancing:
-                shares = shares * (counts.sum(axis=0) < sizes.sum() / self.num_partitions)
-            if not shares.sum() > 0:  # a tiny alpha underflows, or only full partitions drew a share
-                continue_to = draws.integers(self.num_partitions)
-                shares = np.eye(self.num_partitions)[continue_to]
+            has_room = (counts.sum(axis=0) < sizes.sum() / self.num_partitions) | (not self.self_balancing)
+            shares = draws.dirichlet(np.full(self.num_partitions, self.alpha)) * has_room
+            if not shares.sum() > 0:  # with a tiny alpha only full partitions may have drawn a share: one that is not full takes the class
+                shares = np.eye(self.num_partitions)[draws.choice(np.flatnonzero(has_room))]
             counts[index] = np.diff(np.rint(np.cumsum(shares / shares.sum()) * size).astype(int), prepend=0)
         return counts
 

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from pathlib import Path
 
 from coreshot.config import choose
-from coreshot.data.readers.npz import Npz
-from coreshot.data.readers.protocol import Reader, SourceFile
+from coreshot.data.readers import leaf, npz, parquet, tff
+from coreshot.data.readers.protocol import Form, SourceFile
 from coreshot.errors import CoreshotError
 
-READERS: Mapping[str, Reader] = {"npz": Npz()}
+FORMS = {
+    "leaf": Form((".json",), leaf.read),
+    "tff": Form((".h5", ".hdf5"), tff.read),
+    "parquet": Form((".parquet",), parquet.read),
+    "npz": Form((".npz",), npz.read),
+}
 
 
 def find_files(source: Path, form: str | None) -> tuple[str, list[SourceFile]]:
@@ -20,8 +24,8 @@ def find_files(source: Path, form: str | None) -> tuple[str, list[SourceFile]]:
         raise CoreshotError(f"{source}: there is no such file or folder; check the path.")
     paths = [source] if source.is_file() else sorted(path for path in source.rglob("*") if path.is_file() and not path.name.startswith("."))
     if form is not None:
-        choose("form", form, READERS, "--form")
-    by_form = {name: [path for path in paths if path.suffix in reader.suffixes] for name, reader in READERS.items()}
+        choose("form", form, FORMS, "--form")
+    by_form = {name: [path for path in paths if path.suffix in known.suffixes or (form and source.is_file())] for name, known in FORMS.items()}
     found = [name for name, some in by_form.items() if some and form in (None, name)]
     if not found:
         raise CoreshotError(f"{source}: no data that coreshot can read; it reads {_known()}. Unpack an archive first.")
@@ -31,7 +35,7 @@ def find_files(source: Path, form: str | None) -> tuple[str, list[SourceFile]]:
 
 
 def _known() -> str:
-    return ", ".join(f"{'/'.join(reader.suffixes)} ({name})" for name, reader in READERS.items())
+    return ", ".join(f"{' or '.join(form.suffixes)} ({name})" for name, form in FORMS.items())
 
 
 def _with_roles(paths: list[Path], source: Path) -> list[SourceFile]:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import zipfile
 import zlib
-from collections.abc import Iterator, Sequence
-from typing import ClassVar
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -18,15 +17,7 @@ CLIENT_KEYS = ("clients", "writers")
 SPLITS: dict[int, Role] = {0: "train", 1: "test", 2: "extra"}
 
 
-class Npz:
-    suffixes: ClassVar[tuple[str, ...]] = (".npz",)
-
-    def read(self, files: Sequence[SourceFile]) -> Iterator[Batch]:
-        for file in files:
-            yield from _read_one(file)
-
-
-def _read_one(file: SourceFile) -> Iterator[Batch]:
+def read(file: SourceFile) -> Iterator[Batch]:
     arrays = _arrays(file)
     images, labels = as_pixels(arrays.pop("images"), file.name), arrays.pop("labels")
     key = next((key for key in CLIENT_KEYS if key in arrays), None)

@@ -1,12 +1,12 @@
-"""What every reader gives, whatever the form of its files: images of one client after another."""
+"""What every reader gives, whatever the form of its file: images of one client after another."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import ClassVar, Literal, Protocol
+from typing import Literal
 
 import numpy as np
 
@@ -24,20 +24,21 @@ class SourceFile:
 
 @dataclass(frozen=True)
 class Batch:
-    """Images that came together. A client may come in several batches; None is an image without a client."""
+    """Images that came together."""
 
     where: str  # file and client, for messages
-    client: str | None
+    client: str | None  # None: the source says nothing of clients
     role: Role
     images: np.ndarray  # [n, 28, 28] uint8, with the background that the source has
     labels: np.ndarray  # [n] uint8, 0 to 61
     columns: dict[str, np.ndarray] = field(default_factory=dict)  # whatever else the source says of each image
+    is_all: bool = True  # of this client in this role; False where more may follow
 
 
-class Reader(Protocol):
-    suffixes: ClassVar[tuple[str, ...]]
-
-    def read(self, files: Sequence[SourceFile]) -> Iterator[Batch]: ...
+@dataclass(frozen=True)
+class Form:
+    suffixes: tuple[str, ...]
+    read: Callable[[SourceFile], Iterator[Batch]]
 
 
 def client_name(column: str, value: object) -> str:

@@ -1,0 +1,60 @@
+"""LEAF's JSON files (Caldas et al. 2018, github.com/TalwalkarLab/leaf, data/femnist): `users`, `num_samples` and `user_data`.
+
+user_data[user] has x, lists of 784 shares with 1 for blank paper, and y, the class numbers.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from coreshot.data.characters import code_labels
+from coreshot.data.ink import as_pixels
+from coreshot.data.readers.protocol import Batch, SourceFile
+from coreshot.errors import CoreshotError
+
+KEYS = ("users", "num_samples", "user_data")
+
+
+def read(file: SourceFile) -> Iterator[Batch]:
+    content = _parse(file)
+    users, sizes, data = (content[key] for key in KEYS)
+    if len(users) != len(sizes):
+        raise CoreshotError(f"{file.name}: {len(users)} users but {len(sizes)} num_samples; it was not written by LEAF: get it again.")
+    for user, size in zip(users, sizes, strict=True):
+        where = f"{file.name}, client {user}"
+        mine = data.get(user)
+        if not isinstance(mine, dict) or not {"x", "y"} <= mine.keys():
+            raise CoreshotError(f"{where}: user_data has no x and y for this client; get the file again, or take the client out of users.")
+        images, labels = mine["x"], mine["y"]
+        if not len(images) == len(labels) == size:
+            raise CoreshotError(f"{where}: num_samples is {size}, but there are {len(images)} images and {len(labels)} labels; get the file again.")
+        # LEAF writes shares; in whole numbers, 1 would otherwise be taken for 1 of 255.
+        yield Batch(where, str(user), file.role, as_pixels(images, where, np.float32), code_labels(labels, where))
+
+
+def _parse(file: SourceFile) -> dict[str, Any]:
+    try:
+        text = file.path.read_text(encoding="utf-8")
+        content = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise CoreshotError(
+            f"{file.name}: not valid JSON at character {error.pos} of {len(text)}{_client_at(text, error.pos)} ({error.msg}); "
+            "it may be cut short: get it again."
+        ) from None
+    except UnicodeDecodeError as error:
+        raise CoreshotError(f"{file.name}: not a text file ({error.reason} at byte {error.start}); get it again.") from None
+    missing = [key for key in KEYS if not isinstance(content, dict) or key not in content]
+    if missing:
+        raise CoreshotError(f"{file.name}: the key {missing[0]!r} is missing; a LEAF file has {', '.join(KEYS)}.")
+    return content
+
+
+def _client_at(text: str, position: int) -> str:
+    """Whose data the reader was in: the key before the last brace that opened."""
+    before = text[: max(0, text.rfind("{", 0, position))].rstrip(" \n\t:")
+    user = before[before.rfind('"', 0, len(before) - 1) + 1 : -1] if before.endswith('"') else ""
+    return f", in the data of client {user}" if user and user != "user_data" else ""

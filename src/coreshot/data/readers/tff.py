@@ -1,0 +1,51 @@
+"""TensorFlow Federated's HDF5 files (fed_emnist_train.h5, fed_emnist_test.h5): examples/<writer>/{pixels, label}.
+
+Pixels are shares, 28 x 28, with 1 for blank paper. Both files have the same writers: the second holds back some images of each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from coreshot.data.characters import code_labels
+from coreshot.data.ink import as_pixels
+from coreshot.data.readers.protocol import Batch, SourceFile
+from coreshot.errors import CoreshotError
+
+
+def read(file: SourceFile) -> Iterator[Batch]:
+    import h5py
+
+    try:
+        opened = h5py.File(file.path, "r")
+    except OSError as error:
+        raise CoreshotError(f"{file.name}: not a readable HDF5 file ({error}); it may be cut short: get it again.") from None
+    with opened:
+        examples = opened.get("examples")
+        if not isinstance(examples, h5py.Group):
+            raise CoreshotError(
+                f"{file.name}: there is no group 'examples', only {_list(opened)}; TFF's files have examples/<writer>/{{pixels,label}}."
+            )
+        for writer in examples:
+            yield _read_writer(file, writer, examples[writer])
+
+
+def _read_writer(file: SourceFile, writer: str, group: Any) -> Batch:
+    where = f"{file.name}, client {writer}"
+    for key in ("pixels", "label"):
+        if not hasattr(group, "keys") or key not in group:
+            raise CoreshotError(f"{where}: there is no {key!r} in examples/{writer}, only {_list(group)}; get the file again.")
+    try:
+        images, labels = np.asarray(group["pixels"]), np.asarray(group["label"])
+    except OSError as error:
+        raise CoreshotError(f"{where}: cannot be read ({error}); the file is damaged: get it again.") from None
+    if images.shape[:1] != labels.shape[:1]:
+        raise CoreshotError(f"{where}: pixels have shape {images.shape} but label has {labels.shape}; give one label for each image.")
+    return Batch(where, writer, file.role, as_pixels(images, where), code_labels(labels, where))
+
+
+def _list(group: Any) -> str:
+    return ", ".join(sorted(group)[:5]) or "nothing" if hasattr(group, "keys") else "an array"
