@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import json
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -9,12 +11,17 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import h5py
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pyarrow
+import pyarrow.parquet
 import pytest
+from PIL import Image
 
 from coreshot.config import decode_named
+from coreshot.data.characters import CHARACTERS
 from coreshot.learners import LEARNERS
 from coreshot.models import Mlp, Model
 from coreshot.study import Agreement, Study
@@ -153,6 +160,58 @@ def some_handwriting(seed: int, num_images: int) -> tuple[np.ndarray, np.ndarray
 @pytest.fixture(scope="session")
 def draw_handwriting() -> Callable[[int, int], tuple[np.ndarray, np.ndarray]]:
     return some_handwriting
+
+
+# The forms in which people hold federated handwriting, as their own tools write them: all but npz with white paper.
+
+Clients = dict[str, tuple[np.ndarray, np.ndarray]]
+
+
+def write_leaf(path: Path, clients: Clients) -> None:
+    data = {user: {"x": ((255 - images.reshape(len(images), -1)) / 255).tolist(), "y": labels.tolist()} for user, (images, labels) in clients.items()}
+    path.write_text(json.dumps({"users": list(data), "num_samples": [len(one["y"]) for one in data.values()], "user_data": data}))
+
+
+def write_tff(path: Path, clients: Clients) -> None:
+    with h5py.File(path, "w") as file:
+        for writer, (images, labels) in clients.items():
+            group = file.create_group(f"examples/{writer}")
+            group["pixels"], group["label"] = ((255 - images) / 255).astype(np.float32), labels.astype(np.int32)
+
+
+def as_png(image: np.ndarray) -> bytes:
+    buffer = io.BytesIO()
+    Image.fromarray(image).save(buffer, "PNG")
+    return buffer.getvalue()
+
+
+def write_flower_parquet(path: Path, clients: Clients, **changes: Any) -> None:
+    """As huggingface.co/datasets/flwrlabs/femnist: PNGs in a struct, numbers for classes, their names in the metadata; lines are not in order."""
+    lines = [
+        {"image": {"bytes": as_png(255 - image), "path": "x.png"}, "writer_id": writer, "hsf_id": 4, "character": int(label), **changes}
+        for writer, (images, labels) in clients.items()
+        for image, label in zip(images, labels, strict=True)
+    ]
+    table = pyarrow.Table.from_pylist(lines[::2] + lines[1::2])
+    features = {"character": {"names": list(CHARACTERS), "_type": "ClassLabel"}}
+    pyarrow.parquet.write_table(table.replace_schema_metadata({"huggingface": json.dumps({"info": {"features": features}})}), path)
+
+
+def write_npz(path: Path, clients: Clients) -> None:
+    names = np.concatenate([np.full(len(labels), client) for client, (_, labels) in clients.items()])
+    images, labels = (np.concatenate(parts) for parts in zip(*clients.values(), strict=True))
+    np.savez(path, images=images, labels=labels, clients=names)
+
+
+@pytest.fixture(scope="session")
+def write_form() -> dict[str, Callable[..., None]]:
+    """Functions (path, {client: (images, labels)}); the name of a form is the suffix of its files."""
+    return {".json": write_leaf, ".h5": write_tff, ".parquet": write_flower_parquet, ".npz": write_npz}
+
+
+@pytest.fixture
+def three_clients(draw_handwriting: Callable[[int, int], tuple[np.ndarray, np.ndarray]]) -> Clients:
+    return {f"f000{seed}_1{seed}": draw_handwriting(seed, 5 + 3 * seed) for seed in range(3)}
 
 
 BPC = {
