@@ -13,6 +13,7 @@ from jaxtyping import Array, Float
 from coreshot.models import Model
 from coreshot.types import Points, Posterior
 
+POINTS_AT_ONCE = 1000  # test points, so that the activations of a ConvNet stay below half a GB
 NUM_BINS = 15  # of the expected calibration error, equal widths, over the whole test set
 
 
@@ -28,7 +29,7 @@ class Predictive:
 
 @partial(jax.jit, static_argnums=0)
 def predict(model: Model, posterior: Posterior, x: Float[Array, "n ..."]) -> Predictive:
-    outputs = jax.vmap(lambda params: model.apply(params, x))(posterior.params)
+    outputs = model.each(lambda params: model.apply(params, x))(posterior.params)
     if model.kind == "regression":
         return Predictive(outputs.mean(0), outputs.std(0), jnp.full_like(outputs[0], model.noise_scale))
     probabilities = jax.nn.softmax(outputs)
@@ -39,7 +40,7 @@ def predict(model: Model, posterior: Posterior, x: Float[Array, "n ..."]) -> Pre
 @partial(jax.jit, static_argnums=0)
 def log_predictive(model: Model, posterior: Posterior, points: Points) -> Float[Array, " n"]:
     """log of the posterior mean of p(y | x, theta): the mixture's density, not the mean of the logs."""
-    each = jax.vmap(lambda params: model.log_prob_each(model.apply(params, points.x), points.y))(posterior.params)
+    each = model.each(lambda params: model.log_prob_each(model.apply(params, points.x), points.y))(posterior.params)
     return jax.scipy.special.logsumexp(each, axis=0) - jnp.log(posterior.num_samples)
 
 
@@ -73,10 +74,18 @@ class Metrics:
 
 def sums(model: Model, posterior: Posterior, test: Points, truth: Points | None = None) -> Sums:
     """Of test points; RMSE is taken against the noise-free truth where it is known, else against the targets."""
+    total = Sums()
+    for first in range(0, test.num_points, POINTS_AT_ONCE):
+        part, targets = (jax.tree.map(lambda array, first=first: array[first : first + POINTS_AT_ONCE], points) for points in (test, truth or test))
+        total = total + _sums_of_part(model, posterior, part, targets)
+    return total
+
+
+def _sums_of_part(model: Model, posterior: Posterior, test: Points, targets: Points) -> Sums:
     mean = np.asarray(predict(model, posterior, test.x).mean, np.float64)
     log_prob = float(np.sum(np.asarray(log_predictive(model, posterior, test), np.float64)))
     if model.kind == "regression":
-        target = np.asarray((truth or test).y, np.float64)
+        target = np.asarray(targets.y, np.float64)
         return Sums(count=len(mean), log_prob=log_prob, squared_error=float(np.sum((mean - target) ** 2)))
     return class_sums(mean, np.asarray(test.y, np.float64), log_prob)
 

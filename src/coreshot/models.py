@@ -14,9 +14,10 @@ from jaxtyping import Array, Float
 from pydantic import Field
 
 from coreshot.config import Count, settings
-from coreshot.patches import max_pool, patch_convolution
-from coreshot.types import Params, Points, PRNGKey
+from coreshot.patches import WHOLE_BATCH, convolution, images_at_once, max_pool
+from coreshot.types import Params, Points, PRNGKey, pad_points
 
+POINTS_AT_ONCE = 250  # of a log density under a wide network
 ACTIVATIONS: dict[str, Callable[[Array], Array]] = {"relu": nn.relu, "swish": nn.swish, "tanh": nn.tanh}
 
 
@@ -24,6 +25,9 @@ class Network(Protocol):
     """The settings of an architecture; `build` gives the flax module that has them."""
 
     def build(self, num_outputs: int) -> nn.Module: ...
+
+    def fills_cache(self, input_shape: tuple[int, ...]) -> bool:
+        """Whether a batch under one set of weights already fills a core's cache: several sets then run one after the other."""
 
 
 class MlpModule(nn.Module):
@@ -54,6 +58,9 @@ class Mlp:
     def build(self, num_outputs: int) -> nn.Module:
         return MlpModule(self.hidden, self.activation, self.norm_groups, num_outputs)
 
+    def fills_cache(self, input_shape: tuple[int, ...]) -> bool:
+        return False
+
 
 class ConvNetModule(nn.Module):
     channels: tuple[int, ...]
@@ -63,7 +70,7 @@ class ConvNetModule(nn.Module):
     @nn.compact
     def __call__(self, x: Array) -> Array:
         for width in self.channels:
-            x = nn.relu(nn.Conv(width, (3, 3), padding="VALID", conv_general_dilated=patch_convolution)(x))
+            x = nn.relu(nn.Conv(width, (3, 3), padding="VALID", conv_general_dilated=convolution())(x))
         x = max_pool(x).reshape(x.shape[0], -1)
         for width in self.dense:
             x = nn.relu(nn.Dense(width)(x))
@@ -79,6 +86,11 @@ class ConvNet:
 
     def build(self, num_outputs: int) -> nn.Module:
         return ConvNetModule(self.channels, self.dense, num_outputs)
+
+    def fills_cache(self, input_shape: tuple[int, ...]) -> bool:
+        height, width, depth = input_shape
+        layers = zip((depth, *self.channels), range(2, 2 * len(self.channels) + 1, 2), strict=False)  # 3 x 3 windows take 2 lines off each time
+        return any(images_at_once((height - less) * (width - less) * 9 * channels) < WHOLE_BATCH for channels, less in layers)
 
 
 NETWORKS: dict[str, type[Any]] = {"convnet": ConvNet, "mlp": Mlp}
@@ -118,6 +130,20 @@ class Model:
         each = self.log_prob_each(self.apply(params, points.x), points.y)
         return jnp.sum(jnp.where(points.weight > 0, points.weight * each, 0.0))
 
+    @property
+    def is_wide(self) -> bool:
+        """Whether `each` goes one by one: on a CPU, with a network whose batches fill the cache."""
+        return jax.default_backend() == "cpu" and self.network.fills_cache(self.input_shape)
+
+    def each(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """function over a leading axis of all its arguments, one of which is weights: vmapped, or where that is slower one after the other.
+
+        One after the other, a backward pass keeps the arguments only, and computes the rest again.
+        """
+        if not self.is_wide:
+            return jax.vmap(function)
+        return lambda *arguments: jax.lax.map(jax.checkpoint(lambda one: function(*one)), arguments)
+
     def shapes(self) -> Params:
         """Shapes and types of the weights, as a tree like them."""
         return _shapes(self)
@@ -140,7 +166,13 @@ class LogDensity:
     points: Points
 
     def __call__(self, params: Params) -> Float[Array, ""]:
-        return self.model.log_prior(params) + self.model.log_prob(params, self.points)
+        if not self.model.is_wide or self.points.num_points <= POINTS_AT_ONCE:
+            return self.model.log_prior(params) + self.model.log_prob(params, self.points)
+        # A part at a time, and again for the gradient: the activations of 6,200 images under the paper's ConvNet are 2 GB.
+        num_parts = -(-self.points.num_points // POINTS_AT_ONCE)
+        padded = pad_points(self.points, num_parts * POINTS_AT_ONCE)
+        parts = jax.tree.map(lambda array: array.reshape(num_parts, POINTS_AT_ONCE, *array.shape[1:]), padded)
+        return self.model.log_prior(params) + jnp.sum(jax.lax.map(jax.checkpoint(lambda part: self.model.log_prob(params, part)), parts))
 
     @property
     def num_observations(self) -> Float[Array, ""]:

@@ -1,15 +1,26 @@
-"""A convolution as patches and one matrix product, for flax's Conv to use in place of XLA's own; and pooling that is a plain maximum.
+"""Convolutions for flax's Conv, chosen per backend: XLA's own, or on a CPU patches and one matrix product; and pooling that is a plain maximum.
 
-On a CPU, XLA's convolution inside a compiled loop, and more so vmapped over weights, runs at a few GFLOP/s; the matrix product keeps its speed.
+On a CPU, XLA's convolution inside a compiled loop, and more so vmapped over weights, runs at a few GFLOP/s; the matrix product keeps its speed,
+if its patches stay in the cache: those of a whole batch of 28 x 28 images (17 MB) do not, so large ones are made a few images at a time, and
+made again for the backward pass. `make bench` measures both (conv_chain_over_sgemm, patches_over_lax_conv).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
+
+WHOLE_BATCH = 16  # where so many images fit the cache, a batch is one part: a loop would cost more than it saves
+CACHE_FLOATS = 1 << 18  # 1 MB, a core's second-level cache: patches of so many floats are made at a time
+
+
+def convolution() -> Callable[..., Array]:
+    """The faster one on the backend that is in use."""
+    return patch_convolution if jax.default_backend() == "cpu" else jax.lax.conv_general_dilated
 
 
 def patch_convolution(
@@ -27,9 +38,28 @@ def patch_convolution(
     if padding != "VALID":
         inputs = jnp.pad(inputs, ((0, 0), *_pairs(padding, (rows, columns)), (0, 0)))
     height, width = inputs.shape[1] - rows + 1, inputs.shape[2] - columns + 1
-    shifted = [inputs[:, i : i + height, j : j + width] for i in range(rows) for j in range(columns)]
-    patches = jnp.concatenate(shifted, axis=-1).reshape(-1, rows * columns * channels)
-    return (patches @ kernel.reshape(-1, features)).reshape(-1, height, width, features)
+
+    def convolve(inputs: Float[Array, "n height width channels"]) -> Float[Array, "n lines columns features"]:
+        shifted = [inputs[:, i : i + height, j : j + width] for i in range(rows) for j in range(columns)]
+        patches = jnp.concatenate(shifted, axis=-1).reshape(-1, rows * columns * channels)
+        return (patches @ kernel.reshape(-1, features)).reshape(-1, height, width, features)
+
+    at_once = images_at_once(height * width * rows * columns * channels)
+    return convolve(inputs) if at_once >= WHOLE_BATCH else _in_parts(convolve, inputs, at_once)
+
+
+def images_at_once(patch_floats: int) -> int:
+    """How many images' patches fit the cache."""
+    return max(1, CACHE_FLOATS // patch_floats)
+
+
+def _in_parts(convolve: Callable[[Array], Array], inputs: Float[Array, "n ..."], at_once: int) -> Float[Array, "n ..."]:
+    """Some images at a time, one part after the other. Checkpointed: the backward pass keeps the images, not their patches."""
+    num_images = len(inputs)
+    num_parts = -(-num_images // at_once)
+    padded = jnp.pad(inputs, [(0, num_parts * at_once - num_images)] + [(0, 0)] * (inputs.ndim - 1))
+    outputs = jax.lax.map(jax.checkpoint(convolve), padded.reshape(num_parts, at_once, *inputs.shape[1:]))
+    return outputs.reshape(-1, *outputs.shape[2:])[:num_images]
 
 
 def _pairs(padding: Any, size: tuple[int, int]) -> list[tuple[int, int]]:

@@ -34,7 +34,7 @@ def diagnose(model: Model, posterior: Posterior, info: Info, probes: Float[Array
     if "acceptance" not in info:
         return Diagnostics(None, None, None, None, [])
     num_chains = info["acceptance"].shape[0]
-    outputs = jax.vmap(lambda params: model.apply(params, probes))(posterior.params)
+    outputs = model.each(lambda params: model.apply(params, probes))(posterior.params)
     if model.kind == "classification":
         outputs = jax.nn.softmax(outputs)[..., :-1]  # probabilities sum to one: the last says nothing new
     values = outputs.reshape(num_chains, -1, outputs[0].size)

@@ -30,6 +30,7 @@ from pydantic import Field
 from coreshot.config import Count, Positive, settings
 from coreshot.inference.map_estimate import climb
 from coreshot.inference.protocol import Info
+from coreshot.keys import named_key
 from coreshot.models import LogDensity
 from coreshot.types import Params, Posterior, PRNGKey
 
@@ -45,6 +46,7 @@ class Hmc:
     target_acceptance: Annotated[float, Field(gt=0, lt=1)] | None = None  # adapt the step size in the warm-up; None keeps it fixed
     map_steps: Annotated[int, Field(ge=0)] = 0  # of Adam before the first transition; 0 starts at the initial weights
     map_step_size: Positive = 1e-2
+    map_batch_size: Count | None = None  # of those steps of Adam; the transitions themselves see all points
 
     @property
     def num_gradients(self) -> int:
@@ -57,13 +59,14 @@ class Hmc:
 @partial(jax.jit, static_argnums=0)
 def sample_chains(inference: Hmc, key: PRNGKey, log_density: LogDensity, init: Params) -> tuple[Posterior, Info]:
     keys = jax.random.split(key, inference.num_chains)
-    draws, info = jax.vmap(partial(_one_chain, inference, log_density))(keys, init)
+    draws, info = log_density.model.each(partial(_one_chain, inference, log_density))(keys, init)
     return Posterior(jax.tree.map(lambda draws: draws.reshape(-1, *draws.shape[2:]), draws)), info
 
 
 def _one_chain(inference: Hmc, log_density: LogDensity, key: PRNGKey, params: Params) -> tuple[Params, Info]:
     if inference.map_steps:
-        params = climb(log_density, params, "adam", inference.map_step_size, inference.map_steps)
+        steps = (inference.map_step_size, inference.map_steps, named_key(key, "map"), inference.map_batch_size)
+        params = climb(log_density, params, "adam", *steps)
     kernel = blackjax.hmc.build_kernel()
     num_weights = sum(leaf.size for leaf in jax.tree.leaves(params))
     inverse_mass = jnp.full(num_weights, inference.inverse_mass)

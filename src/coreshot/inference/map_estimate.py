@@ -7,21 +7,27 @@ from typing import Literal
 
 import jax
 from jax.flatten_util import ravel_pytree
-from jaxtyping import Array
+from jaxtyping import Array, Float, Key
 
-from coreshot.ascent import OPTIMIZERS, ascend
+from coreshot.ascent import OPTIMIZERS, ascend, draw_batch
 from coreshot.config import Count, Positive, settings
 from coreshot.inference.protocol import Info
 from coreshot.models import LogDensity
 from coreshot.types import Params, Posterior, PRNGKey
 
 
-def climb(log_density: LogDensity, params: Params, optimizer: str, step_size: float, num_steps: int) -> Params:
+def climb(
+    log_density: LogDensity, params: Params, optimizer: str, step_size: float, num_steps: int, key: PRNGKey, batch_size: int | None = None
+) -> Params:
     """num_steps of the optimiser on the log density per observation, so that a step size means the same for any amount of data."""
     solver = OPTIMIZERS[optimizer](step_size)
     scale = 1.0 / log_density.num_observations
-    keys = jax.random.split(jax.random.key(0), num_steps)  # ascend counts its steps by keys; a full-batch step uses none
-    return ascend(solver, lambda _, params: scale * log_density(params), params, solver.init(params), keys)[0]
+
+    def seen(key: PRNGKey, params: Params) -> Float[Array, ""]:
+        batch = log_density if batch_size is None else LogDensity(log_density.model, draw_batch(key, log_density.points, batch_size))
+        return scale * batch(params)
+
+    return ascend(solver, seen, params, solver.init(params), jax.random.split(key, num_steps))[0]
 
 
 @settings
@@ -29,6 +35,7 @@ class MapEstimate:
     optimizer: Literal["sgd", "adam"]
     step_size: Positive
     num_steps: Count
+    batch_size: Count | None = None  # drawn anew for each step; None: all points
     num_chains: Count = 1  # more than one: an ensemble of MAPs from as many starts
 
     @property
@@ -36,15 +43,15 @@ class MapEstimate:
         return self.num_steps
 
     def __call__(self, key: PRNGKey, log_density: LogDensity, init: Params) -> tuple[Posterior, Info]:
-        return _climb_all(self, log_density, init)
+        return _climb_all(self, jax.random.split(key, self.num_chains), log_density, init)
 
 
 @partial(jax.jit, static_argnums=0)
-def _climb_all(inference: MapEstimate, log_density: LogDensity, init: Params) -> tuple[Posterior, Info]:
-    def one(params: Params) -> tuple[Params, Array]:
-        params = climb(log_density, params, inference.optimizer, inference.step_size, inference.num_steps)
+def _climb_all(inference: MapEstimate, keys: Key[Array, " chains"], log_density: LogDensity, init: Params) -> tuple[Posterior, Info]:
+    def one(key: PRNGKey, params: Params) -> tuple[Params, Array]:
+        params = climb(log_density, params, inference.optimizer, inference.step_size, inference.num_steps, key, inference.batch_size)
         gradient = jax.grad(lambda params: log_density(params) / log_density.num_observations)(params)
         return params, jax.numpy.linalg.norm(ravel_pytree(gradient)[0])
 
-    params, gradient_norm = jax.vmap(one)(init)
+    params, gradient_norm = log_density.model.each(one)(keys, init)
     return Posterior(params), {"gradient_norm": gradient_norm}

@@ -16,6 +16,7 @@ from pydantic import Field
 from coreshot.config import Count, Positive, settings
 from coreshot.inference.map_estimate import climb
 from coreshot.inference.protocol import Info
+from coreshot.keys import named_key
 from coreshot.models import LogDensity
 from coreshot.types import Params, Posterior, PRNGKey
 
@@ -41,13 +42,13 @@ class Nuts:
 @partial(jax.jit, static_argnums=0)
 def _sample_chains(inference: Nuts, key: PRNGKey, log_density: LogDensity, init: Params) -> tuple[Posterior, Info]:
     keys = jax.random.split(key, inference.num_chains)
-    draws, info = jax.vmap(partial(_one_chain, inference, log_density))(keys, init)
+    draws, info = log_density.model.each(partial(_one_chain, inference, log_density))(keys, init)
     return Posterior(jax.tree.map(lambda draws: draws.reshape(-1, *draws.shape[2:]), draws)), info
 
 
 def _one_chain(inference: Nuts, log_density: LogDensity, key: PRNGKey, params: Params) -> tuple[Params, Info]:
     if inference.map_steps:
-        params = climb(log_density, params, "adam", inference.map_step_size, inference.map_steps)
+        params = climb(log_density, params, "adam", inference.map_step_size, inference.map_steps, named_key(key, "map"))
     key_warm, key_draw = jax.random.split(key)
     adaptation = blackjax.window_adaptation(
         blackjax.nuts, log_density, target_acceptance_rate=inference.target_acceptance, max_num_doublings=inference.max_doublings

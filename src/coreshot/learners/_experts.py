@@ -142,7 +142,7 @@ def _trajectories(
         every = jnp.concatenate([ravel_pytree(params)[0][None], saved])
         return every[jnp.asarray(steps) // experts.save_interval]
 
-    return jax.vmap(jax.vmap(one, in_axes=(None, None, 0)), in_axes=(0, 0, None))(keys, points, index)
+    return jax.vmap(lambda key, points: model.each(lambda index: one(key, points, index))(index))(keys, points)
 
 
 def _allocate(experts: Experts, shape: tuple[int, ...], chain_length: int) -> np.ndarray:

@@ -50,7 +50,6 @@ from coreshot.types import Coreset, Params, Points, PRNGKey
 UPDATES_PER_CHUNK = 20  # compiled together; the host looks at the points in between
 NUM_CANDIDATES = 128  # places among which guided points choose their start (regression)
 NUM_SHARINGS = 300  # iterations of `observations_carried`
-NUM_STARTS = 64  # coresets among which the guided start is chosen (classification): it costs about as much as so many updates
 FAR = 100.0  # points further from the client's mean than this many times its farthest input have diverged
 
 
@@ -62,7 +61,7 @@ def kl_gradient(model: Model, points: Points, data_params: Params, coreset_param
 
     def contrast(points: Points) -> Float[Array, ""]:
         def expected(samples: Params) -> Float[Array, ""]:
-            return jnp.mean(jax.vmap(lambda params: model.log_prob(params, points))(samples))
+            return jnp.mean(model.each(lambda params: model.log_prob(params, points))(samples))
 
         return expected(coreset_params) - expected(data_params)
 
@@ -109,6 +108,9 @@ class BpcFkl:
     # ours: what the client knows says where points start. Classification: the best of many draws near its data (`best_start`).
     # Regression: where few points carry most of what its data say (`telling_places`); so also the final labels and weights.
     guidance: Literal["none", "client"] = "none"
+    num_starts: Count = 64  # draws among which `best_start` chooses: they cost about as much as so many updates; 1 takes the first
+    # The gradient that step_size_x and step_size_y follow: of the points' log-likelihoods summed, or averaged over the points.
+    step_of: Literal["sum", "mean"] = "sum"
 
     @property
     def num_chunks(self) -> int:
@@ -294,14 +296,16 @@ def best_start(
     The score is E_{q_C}[log p(D|theta)], the part of the reverse KL that sees the data. It says which few points speak for the rest, and needs
     no gradient in them. Its chains start at the shared initial weights (the first of the experts'), the same for every draw.
     """
-    initial = jax.vmap(lambda index: ravel_pytree(model.init(jax.random.fold_in(shared_key, index)))[0])(jnp.arange(learner.num_trajectories))
     key_chain, key_place = jax.random.split(key)
+    draws = jax.vmap(lambda key: between_neighbours(key, data, labels, learner.init_scale))(jax.random.split(key_place, learner.num_starts))
+    if learner.num_starts == 1:
+        return draws[0]
+    initial = jax.vmap(lambda index: ravel_pytree(model.init(jax.random.fold_in(shared_key, index)))[0])(jnp.arange(learner.num_trajectories))
 
     def score(places: Array) -> Array:
         ends = _chain_ends(learner, model, Points(places, labels, weight), key_chain, initial)
-        return jnp.mean(jax.vmap(lambda params: model.log_prob(params, data))(ends))
+        return jnp.mean(model.each(lambda params: model.log_prob(params, data))(ends))
 
-    draws = jax.vmap(lambda key: between_neighbours(key, data, labels, learner.init_scale))(jax.random.split(key_place, NUM_STARTS))
     scores = jax.lax.map(score, draws)
     return draws[jnp.argmax(jnp.where(jnp.isnan(scores), -jnp.inf, scores))]
 
@@ -355,7 +359,7 @@ def _chain_ends(learner: BpcFkl, model: Model, points: Points, key: PRNGKey, sta
         langevin_scale = noise_scale(learner.chain_step_size, jnp.sum(points.weight)) if learner.sampling == "langevin" else None
         return ascend(solver, log_density, params, solver.init(params), jax.random.split(key, learner.coreset_chain_length), langevin_scale)[0]
 
-    return jax.vmap(chain)(jax.random.split(key, len(starts)), jax.vmap(_unraveller(model))(starts))
+    return model.each(chain)(jax.random.split(key, len(starts)), jax.vmap(_unraveller(model))(starts))
 
 
 def _estimate_gradient(learner: BpcFkl, model: Model, points: Points, key: PRNGKey, starts: Array, ends: Array) -> Points:
@@ -370,4 +374,5 @@ def _estimate_gradient(learner: BpcFkl, model: Model, points: Points, key: PRNGK
 
     key_data, key_coreset = jax.random.split(key_noise)
     data_samples = 1 if learner.num_data_draws else learner.num_noise_samples
-    return kl_gradient(model, points, perturbed(ends, key_data, data_samples), perturbed(coreset_ends, key_coreset, learner.num_noise_samples))
+    gradient = kl_gradient(model, points, perturbed(ends, key_data, data_samples), perturbed(coreset_ends, key_coreset, learner.num_noise_samples))
+    return gradient if learner.step_of == "sum" else jax.tree.map(lambda array: array / points.num_points, gradient)

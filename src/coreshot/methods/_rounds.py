@@ -20,7 +20,7 @@ from coreshot.models import Model
 from coreshot.types import Message, Params, Points, PRNGKey, pad_points
 from coreshot.wire import named_leaves, tree_of
 
-CLIENTS_AT_ONCE = 5  # vmapped together; fixed, because another number would round differently
+CLIENTS_AT_ONCE = 5  # vmapped together; fixed, because another number would round differently. Of a wide network one: it fills a core
 
 
 @jax.tree_util.register_dataclass
@@ -91,7 +91,13 @@ def plan_batches(key: PRNGKey, num_examples: int, batch_size: int, num_steps: in
 
 
 def answer(
-    run: Callable[[Points, Array], dict[str, Params]], key: PRNGKey, round: int, clients: Mapping[str, Points], batch_size: int, num_steps: int
+    model: Model,
+    run: Callable[[Points, Array], dict[str, Params]],
+    key: PRNGKey,
+    round: int,
+    clients: Mapping[str, Points],
+    batch_size: int,
+    num_steps: int,
 ) -> Answers:
     """run(points, plans), which has a leading client axis, for groups of clients of equal shape; each client's trees as its message."""
     plans = {name: plan_batches(client_key(key, round, name), points.num_points, batch_size, num_steps) for name, points in clients.items()}
@@ -103,15 +109,19 @@ def answer(
         return {name: jax.tree.map(lambda array, index=index: array[index], stacked) for index, name in enumerate(names)}
 
     with ThreadPoolExecutor(os.cpu_count() or 1) as pool:  # what a group cannot run in parallel runs beside the other group's
-        results = {name: trees for group in pool.map(run_group, _equal_shapes(clients, plans)) for name, trees in group.items()}
+        results = {
+            name: trees
+            for group in pool.map(run_group, _equal_shapes(clients, plans, 1 if model.is_wide else CLIENTS_AT_ONCE))
+            for name, trees in group.items()
+        }
     return {name: (update_message(round, jnp.sum(points.weight), **results[name]), []) for name, points in clients.items()}
 
 
-def _equal_shapes(clients: Mapping[str, Points], plans: Mapping[str, np.ndarray]) -> list[list[str]]:
+def _equal_shapes(clients: Mapping[str, Points], plans: Mapping[str, np.ndarray], at_once: int) -> list[list[str]]:
     groups: dict[tuple[int, ...], list[str]] = {}
     for name, points in clients.items():
         groups.setdefault((_room(points.num_points), *plans[name].shape), []).append(name)
-    return [names[first : first + CLIENTS_AT_ONCE] for names in groups.values() for first in range(0, len(names), CLIENTS_AT_ONCE)]
+    return [names[first : first + at_once] for names in groups.values() for first in range(0, len(names), at_once)]
 
 
 def _room(num_points: int) -> int:

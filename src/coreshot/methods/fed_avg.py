@@ -64,7 +64,7 @@ class FedAvg:
     ) -> Answers:
         message = inbox[-1]
         run = partial(local_deltas, model, self.client_optimizer, _rounds.read_params(model, message))
-        return _rounds.answer(run, key, message.round, clients, self.batch_size, self.local_steps)
+        return _rounds.answer(model, run, key, message.round, clients, self.batch_size, self.local_steps)
 
     def check(self, model: Model, client: str, message: Message) -> None:
         _rounds.check_update(model, client, message)
@@ -85,7 +85,7 @@ def local_deltas(model: Model, optimizer: Optimizer, params: Params, points: Poi
         ended, _ = _rounds.descend(model, solver, params, solver.init(params), points, plan)
         return _rounds.difference(params, ended)
 
-    return {"delta": jax.vmap(one)(points, plans)}
+    return {"delta": model.each(one)(points, plans)}
 
 
 def server_step(optimizer: Optimizer, state: RoundState, delta: Params) -> RoundState:

@@ -82,7 +82,7 @@ class FedPa:
             run = partial(local_deltas, model, self.client_optimizer, params)
         else:
             run = partial(_posterior_deltas, model, self, params)
-        return _rounds.answer(run, key, message.round, clients, self.batch_size, self.local_steps)
+        return _rounds.answer(model, run, key, message.round, clients, self.batch_size, self.local_steps)
 
     def check(self, model: Model, client: str, message: Message) -> None:
         _rounds.check_update(model, client, message)
@@ -101,7 +101,7 @@ def _posterior_deltas(model: Model, method: FedPa, params: Params, points: Point
     def one(points: Points, plan: Array) -> Params:
         return unravel(posterior_delta(flat, draw_samples(model, method, params, points, plan), method.shrinkage))
 
-    return {"delta": jax.vmap(one)(points, plans)}
+    return {"delta": model.each(one)(points, plans)}
 
 
 def draw_samples(model: Model, method: FedPa, params: Params, points: Points, plan: Array) -> Float[Array, "samples weights"]:

@@ -85,7 +85,7 @@ class Mime:
         else:
             control = tree_of(message.arrays, "control", params, f"server, round {message.round}, {message.kind}")
             run = partial(_corrected_deltas, model, self, params, _read_optimizer(self.base_optimizer, params, message), control)
-        return _rounds.answer(run, key, message.round, clients, self.batch_size, self.local_steps)
+        return _rounds.answer(model, run, key, message.round, clients, self.batch_size, self.local_steps)
 
     def check(self, model: Model, client: str, message: Message) -> None:
         _rounds.check_update(model, client, message)
@@ -112,7 +112,7 @@ def _read_optimizer(optimizer: Optimizer, params: Params, message: Message) -> o
 
 @partial(jax.jit, static_argnums=(0, 1))
 def _full_gradients(model: Model, method: Mime, params: Params, points: Points, plans: Array) -> dict[str, Params]:
-    return {"gradient": jax.vmap(lambda points: _rounds.full_gradient(model, params, points, method.gradient_batch_size))(points)}
+    return {"gradient": model.each(lambda points: _rounds.full_gradient(model, params, points, method.gradient_batch_size))(points)}
 
 
 @partial(jax.jit, static_argnums=(0, 1))
@@ -126,7 +126,7 @@ def _corrected_deltas(
 
         return _rounds.difference(params, _frozen_steps(method.base_optimizer, gradient, params, frozen, points, plan))
 
-    return {"delta": jax.vmap(one)(points, plans)}
+    return {"delta": model.each(one)(points, plans)}
 
 
 @partial(jax.jit, static_argnums=(0, 1))
@@ -135,7 +135,7 @@ def _lite_updates(model: Model, method: Mime, params: Params, frozen: optax.OptS
         ended = _frozen_steps(method.base_optimizer, partial(_rounds.loss_gradient, model), params, frozen, points, plan)
         return _rounds.difference(params, ended)
 
-    return {"delta": jax.vmap(one)(points, plans), **_full_gradients(model, method, params, points, plans)}
+    return {"delta": model.each(one)(points, plans), **_full_gradients(model, method, params, points, plans)}
 
 
 def _frozen_steps(
