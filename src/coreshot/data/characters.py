@@ -16,7 +16,10 @@ CODING = "0-9 are the digits, 10-35 A to Z, 36-61 a to z"
 
 def code_labels(values: Any, where: str) -> np.ndarray:
     """Class numbers as uint8, from numbers (0 to 61) or from text ("a", or a number written out)."""
-    labels = np.asarray(values).reshape(-1)
+    labels = np.asarray(values, dtype=object if _is_ragged(values) else None)
+    labels = labels[:, 0] if labels.ndim == 2 and labels.shape[1] == 1 else labels
+    if labels.ndim != 1:
+        raise CoreshotError(f"{where}: labels have shape {labels.shape}; give one number or character for each image.")
     if labels.dtype.kind in "OSU":
         labels = _from_text(labels, where)
     if labels.dtype.kind not in "biuf":
@@ -27,6 +30,10 @@ def code_labels(values: Any, where: str) -> np.ndarray:
             f"{where}: label {labels[bad[0]]:g} of image {bad[0]} is none of the {NUM_CLASSES} classes ({CODING}); relabel or remove that image."
         )
     return labels.astype(np.uint8)
+
+
+def _is_ragged(values: Any) -> bool:
+    return isinstance(values, list) and any(isinstance(value, list | dict) for value in values)
 
 
 def _from_text(labels: np.ndarray, where: str) -> np.ndarray:

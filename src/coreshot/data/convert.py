@@ -18,7 +18,7 @@ from coreshot.data.ink import IMAGE_SHAPE, Background, BorderVote
 from coreshot.data.partition import PARTITIONERS, Partitioner
 from coreshot.data.readers import FORMS, find_files
 from coreshot.data.readers.protocol import ROLES, Batch, Role, SourceFile
-from coreshot.data.shelf import VERSION, ImageSet, check_name, home, open_set
+from coreshot.data.shelf import HOME_VARIABLE, VERSION, ImageSet, check_name, home, open_set
 from coreshot.errors import CoreshotError
 from coreshot.progress import Progress, Silent
 from coreshot.storage import write_json
@@ -51,20 +51,27 @@ def add(
             f"data set {name!r} is already on the shelf, from other files or with other options; use another name, or remove {folder}."
         )
     temporary = folder.with_name(f".{name}.{os.getpid()}.tmp")
-    temporary.mkdir(parents=True)
     try:
+        temporary.mkdir(parents=True)
         facts = _convert(temporary, source, form, files, background, transpose, partitioner, progress or Silent())
         write_json(temporary / "index.json", {"version": VERSION, "name": name, **facts, **origin})
         os.rename(temporary, folder)  # fails where a folder of that name has come meanwhile
-    except BaseException:
+    except BaseException as error:
         shutil.rmtree(temporary, ignore_errors=True)
+        if isinstance(error, OSError):
+            raise CoreshotError(
+                f"data set {name!r}: cannot be written ({error}); check the disk, or set {HOME_VARIABLE} to another folder."
+            ) from None
         raise
     return open_set(name), True
 
 
 def _fingerprint(file: SourceFile) -> dict[str, Any]:
-    with file.path.open("rb") as opened:
-        digest = hashlib.file_digest(opened, "sha256").hexdigest()
+    try:
+        with file.path.open("rb") as opened:
+            digest = hashlib.file_digest(opened, "sha256").hexdigest()
+    except OSError as error:
+        raise CoreshotError(f"{file.name}: cannot be read ({error.strerror}); check its permissions.") from None
     return {"file": file.name, "bytes": file.path.stat().st_size, "sha256": digest}
 
 
@@ -98,7 +105,7 @@ def _convert(
     clients, owner = batches.owners() if partitioner is None else batches.partitioned(partitioner)
     order = np.argsort(owner, kind="stable")
     _write_images(folder / "images.npy", arrived, order, invert=background == "white", transpose=transpose)
-    _write(folder / "labels.npy", np.concatenate(batches.labels)[order])
+    _write_labels(folder / "labels.npy", np.concatenate(batches.labels)[order])
     arrived.unlink()
     counts = np.bincount(owner, minlength=len(clients))
     starts = np.cumsum(counts) - counts
@@ -182,17 +189,24 @@ def _with_safe_names(owners: Sequence[Owner]) -> list[Owner]:
 
 
 def _write_images(path: Path, arrived: Path, order: np.ndarray, *, invert: bool, transpose: bool) -> None:
+    """As np.save writes them, but a piece at a time; not through a memory map, where a full disk would kill the process."""
     images = np.memmap(arrived, np.uint8, "r", shape=(len(order), *IMAGE_SHAPE))
-    sorted_images = np.lib.format.open_memmap(path, "w+", np.uint8, images.shape)
-    for start in range(0, len(order), ROWS_AT_ONCE):
-        rows = images[order[start : start + ROWS_AT_ONCE]]
-        rows = 255 - rows if invert else rows
-        sorted_images[start : start + len(rows)] = rows.transpose(0, 2, 1) if transpose else rows
-    sorted_images.flush()
-
-
-def _write(path: Path, array: np.ndarray) -> None:
     with path.open("wb") as file:
-        np.save(file, array, allow_pickle=False)
-        file.flush()
-        os.fsync(file.fileno())
+        header = {"descr": "|u1", "fortran_order": False, "shape": images.shape}
+        np.lib.format.write_array_header_1_0(file, header)
+        for start in range(0, len(order), ROWS_AT_ONCE):
+            rows = images[order[start : start + ROWS_AT_ONCE]]
+            rows = 255 - rows if invert else rows
+            file.write((rows.transpose(0, 2, 1) if transpose else rows).tobytes())
+        _sync(file)
+
+
+def _write_labels(path: Path, labels: np.ndarray) -> None:
+    with path.open("wb") as file:
+        np.save(file, labels, allow_pickle=False)
+        _sync(file)
+
+
+def _sync(file: BinaryIO) -> None:
+    file.flush()
+    os.fsync(file.fileno())

@@ -19,6 +19,8 @@ CLEAR_SHARE = 0.9  # of the images must have the same kind of border: a set with
 
 def as_pixels(values: Any, where: str, dtype: type[np.float32] | None = None) -> np.ndarray:
     """[n, 28, 28] of uint8: numbers of a floating type are shares (0 to 1), whole numbers 0 to 255."""
+    if getattr(values, "ndim", 1) == 0:
+        raise CoreshotError(f"{where}: a single value in place of images; give 28 x 28 numbers an image.")
     if len(values) == 0:
         return np.zeros((0, *IMAGE_SHAPE), np.uint8)
     try:

@@ -22,14 +22,18 @@ KEYS = ("users", "num_samples", "user_data")
 def read(file: SourceFile) -> Iterator[Batch]:
     content = _parse(file)
     users, sizes, data = (content[key] for key in KEYS)
+    if not isinstance(users, list) or not isinstance(sizes, list) or not isinstance(data, dict):
+        raise CoreshotError(
+            f"{file.name}: users and num_samples are not lists, or user_data is not a table; it was not written by LEAF: get it again."
+        )
     if len(users) != len(sizes):
         raise CoreshotError(f"{file.name}: {len(users)} users but {len(sizes)} num_samples; it was not written by LEAF: get it again.")
     for user, size in zip(users, sizes, strict=True):
         where = f"{file.name}, client {user}"
-        mine = data.get(user)
-        if not isinstance(mine, dict) or not {"x", "y"} <= mine.keys():
-            raise CoreshotError(f"{where}: user_data has no x and y for this client; get the file again, or take the client out of users.")
-        images, labels = mine["x"], mine["y"]
+        mine = data.get(str(user))
+        images, labels = (mine.get("x"), mine.get("y")) if isinstance(mine, dict) else (None, None)
+        if not isinstance(images, list) or not isinstance(labels, list):
+            raise CoreshotError(f"{where}: user_data has no lists x and y for this client; get the file again, or take the client out of users.")
         if not len(images) == len(labels) == size:
             raise CoreshotError(f"{where}: num_samples is {size}, but there are {len(images)} images and {len(labels)} labels; get the file again.")
         # LEAF writes shares; in whole numbers, 1 would otherwise be taken for 1 of 255.

@@ -37,13 +37,15 @@ def read(file: SourceFile) -> Iterator[Batch]:
 
 def _arrays(file: SourceFile) -> dict[str, np.ndarray]:
     try:
-        with np.load(file.path, allow_pickle=False) as archive:
+        with file.path.open("rb") as opened, np.load(opened, allow_pickle=False) as archive:
             arrays = {key: archive[key] for key in archive.files}
-    except (ValueError, OSError, EOFError, KeyError, zipfile.BadZipFile, zlib.error) as error:
+    except (AttributeError, TypeError, ValueError, OSError, EOFError, KeyError, zipfile.BadZipFile, zlib.error) as error:
         raise CoreshotError(f"{file.name}: not a readable npz file ({error}); it may be cut short: get it again.") from None
     for key in ("images", "labels"):
         if key not in arrays:
             raise CoreshotError(f"{file.name}: there is no array {key!r}, only {', '.join(sorted(arrays)) or 'nothing'}; save images and labels.")
+        if arrays[key].ndim == 0 or len(arrays[key]) == 0:
+            raise CoreshotError(f"{file.name}: there are no {key} in it; check how it was saved.")
     return arrays
 
 

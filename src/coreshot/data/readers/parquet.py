@@ -28,17 +28,17 @@ def read(file: SourceFile) -> Iterator[Batch]:
     import pyarrow.parquet
 
     try:
-        table = pyarrow.parquet.ParquetFile(file.path)
-        schema = table.schema_arrow
-        image = _find(file, schema.names, IMAGE_COLUMNS, "images")
-        label = _find(file, schema.names, LABEL_COLUMNS, "labels")
-        client = next((name for name in CLIENT_COLUMNS if name in schema.names), None)
-        others = [one.name for one in schema if one.name not in (image, label) and not arrow.types.is_nested(one.type)]
-        line = 0
-        for part in table.iter_batches(LINES_AT_ONCE, columns=[image, label, *others]):
-            columns = {name: part.column(name).to_pylist() for name in part.schema.names}
-            yield from _batches(file, line, columns, (image, label, client), _class_names(schema, label))
-            line += part.num_rows
+        with pyarrow.parquet.ParquetFile(file.path) as table:
+            schema = table.schema_arrow
+            image = _find(file, schema.names, IMAGE_COLUMNS, "images")
+            label = _find(file, schema.names, LABEL_COLUMNS, "labels")
+            client = next((name for name in CLIENT_COLUMNS if name in schema.names), None)
+            others = [one.name for one in schema if one.name not in (image, label) and not arrow.types.is_nested(one.type)]
+            line = 0
+            for part in table.iter_batches(LINES_AT_ONCE, columns=[image, label, *others]):
+                columns = {name: part.column(name).to_pylist() for name in part.schema.names}
+                yield from _batches(file, line, columns, (image, label, client), _class_names(schema, label))
+                line += part.num_rows
     except (arrow.ArrowException, OSError) as error:
         raise CoreshotError(f"{file.name}: not a readable parquet file ({error}); it may be cut short: get it again.") from None
 
@@ -93,7 +93,7 @@ def _owners(file: SourceFile, first: int, values: list[Any], column: str) -> lis
 
 
 def _named(labels: list[Any], class_names: list[str] | None, where: str) -> list[Any]:
-    if class_names is None:
+    if class_names is None or not all(isinstance(label, int) for label in labels):
         return labels
     bad = next((label for label in labels if not 0 <= label < len(class_names)), None)
     if bad is not None:
