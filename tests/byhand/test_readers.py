@@ -54,8 +54,9 @@ def test_every_form_becomes_the_same_set(suffix, three_clients, write_form, tmp_
 @pytest.mark.parametrize("suffix", [".json", ".h5", ".parquet"])
 def test_a_folder_of_several_files(suffix, three_clients, write_form, tmp_path):
     """Each client in a file of its own; what a path calls test is for testing."""
-    (tmp_path / "data" / "train").mkdir(parents=True)
-    (tmp_path / "data" / "test").mkdir()
+    for stage in ("train", "test", "all_data"):
+        (tmp_path / "data" / stage).mkdir(parents=True)
+    write_form[suffix](tmp_path / "data" / "all_data" / f"all{suffix}", three_clients)  # LEAF's former stage, which is not read again
     *training, tester = three_clients
     for client in training:
         write_form[suffix](tmp_path / "data" / "train" / f"{client}{suffix}", {client: three_clients[client]})

@@ -238,7 +238,10 @@ BAD = {
         leaf_with(lambda content: content["user_data"]["f0001_11"]["y"].__setitem__(3, 62)),
         r"a.json, client f0001_11: label 62 of image 3 is none of the 62 classes \(0-9 are the digits, 10-35 A to Z, 36-61 a to z\); relabel",
     ),
-    "LEAF client in two files": (twice, r"b.json, client f0000_10: this client was already in a.json, client f0000_10; keep one of the two files"),
+    "LEAF client in two files": (
+        twice,
+        r"b.json, client f0000_10: this client was already in a.json, client f0000_10; point --from at files that have each client once",
+    ),
     "HDF5 without examples": (tff_with(lambda file: file.move("examples", "clients")), r"a.h5: there is no group 'examples', only clients"),
     "HDF5 with a missing group": (
         tff_with(lambda file: file.__delitem__("examples/f0001_11/label")),
@@ -366,6 +369,15 @@ def test_get_knows_what_is_already_there(call, tmp_path):
     (tmp_path / "a.npz").write_bytes(b"abc")
     code, said, errors = call("data", "get", "http://127.0.0.1:1/a.npz", "--sha256", hashlib.sha256(b"abc").hexdigest())
     assert (code, said, errors) == (0, "a.npz: is already there, its SHA-256 is right\n", "")
+
+
+def test_a_folder_in_the_way_is_left_alone(call, tmp_path, home, three_clients, write_form):
+    (home / "mine").mkdir(parents=True)
+    write_form[".json"](tmp_path / "a.json", three_clients)
+    code, _, errors = call("data", "add", "mine", "--from", "a.json")
+    assert (code, is_one_line(errors)) == (2, True)
+    assert "is in the way, and is no data set; move it, or use another name." in errors
+    assert list((home / "mine").iterdir()) == []
 
 
 def test_a_shelf_that_cannot_be_written(call, tmp_path, home, three_clients, write_form):

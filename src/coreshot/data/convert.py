@@ -18,7 +18,7 @@ from coreshot.data.ink import IMAGE_SHAPE, Background, BorderVote
 from coreshot.data.partition import PARTITIONERS, Partitioner
 from coreshot.data.readers import FORMS, find_files
 from coreshot.data.readers.protocol import ROLES, Batch, Role, SourceFile
-from coreshot.data.shelf import HOME_VARIABLE, VERSION, ImageSet, check_name, home, open_set
+from coreshot.data.shelf import HOME_VARIABLE, VERSION, ImageSet, check_name, home, names, open_set
 from coreshot.errors import CoreshotError
 from coreshot.progress import Progress, Silent
 from coreshot.storage import write_json
@@ -44,6 +44,8 @@ def add(
         "options": {"form": form, "background": background, "transpose": transpose, "partition": _described(partitioner)},
     }
     if folder.exists():
+        if name not in names():
+            raise CoreshotError(f"{folder}: is in the way, and is no data set; move it, or use another name.")
         there = open_set(name)
         if {key: there.index.get(key) for key in origin} == origin:
             return there, False
@@ -150,7 +152,9 @@ class _Arrivals:
 
     def _refuse_twice(self, role: Role, client: str, where: str) -> None:
         if (role, client) in self._complete:
-            raise CoreshotError(f"{where}: this client was already in {self._complete[role, client]}; keep one of the two files.")
+            raise CoreshotError(
+                f"{where}: this client was already in {self._complete[role, client]}; point --from at files that have each client once."
+            )
         self._complete[role, client] = where
 
     def owners(self) -> tuple[list[Owner], np.ndarray]:

@@ -22,7 +22,7 @@ def find_files(source: Path, form: str | None) -> tuple[str, list[SourceFile]]:
     """The form of a file or a folder, and its files in order; several forms in one folder are refused unless `form` says which."""
     if not source.exists():
         raise CoreshotError(f"{source}: there is no such file or folder; check the path.")
-    paths = [source] if source.is_file() else sorted(path for path in source.rglob("*") if path.is_file() and not path.name.startswith("."))
+    paths = [source] if source.is_file() else _files_within(source)
     if form is not None:
         choose("form", form, FORMS, "--form")
     by_form = {name: [path for path in paths if path.suffix in known.suffixes or (form and source.is_file())] for name, known in FORMS.items()}
@@ -32,6 +32,13 @@ def find_files(source: Path, form: str | None) -> tuple[str, list[SourceFile]]:
     if len(found) > 1:
         raise CoreshotError(f"{source}: holds files of several forms ({', '.join(found)}); say which with --form.")
     return found[0], _with_roles(by_form[found[0]], source)
+
+
+def _files_within(folder: Path) -> list[Path]:
+    """Where there are folders train and test, only what is in those: LEAF keeps every stage of its preparation beside them."""
+    parts = [folder / "train", folder / "test"]
+    roots = parts if all(part.is_dir() for part in parts) else [folder]
+    return sorted(path for root in roots for path in root.rglob("*") if path.is_file() and not path.name.startswith("."))
 
 
 def _known() -> str:
