@@ -15,7 +15,8 @@ from coreshot.data import FederatedData
 from coreshot.inference import Inference
 from coreshot.keys import client_key
 from coreshot.learners import BpcFkl, Learner
-from coreshot.learners._experts import TRAJECTORIES_AT_ONCE, bytes_needed
+from coreshot.learners._experts import bytes_needed
+from coreshot.learners._store import TRAJECTORIES_AT_ONCE
 from coreshot.learners.distill import distill
 from coreshot.methods import Dosfl, FedPa
 from coreshot.methods.one_shot import coreset_message

@@ -49,6 +49,11 @@ def pad_points(points: Points, size: int) -> Points:
     return jax.tree.map(pad, points)
 
 
+def room(num_points: int) -> int:
+    """The next power of two: clients padded to it have few shapes, so there are few compilations."""
+    return 1 << (num_points - 1).bit_length()
+
+
 def concatenate_points(parts: Sequence[Points]) -> Points:
     return jax.tree.map(lambda *arrays: jnp.concatenate(arrays), *parts)
 

@@ -1,5 +1,8 @@
 """Expert checkpoints: which steps are kept, that each is what so many steps by hand give, and that none aliases another."""
 
+import errno
+import os
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -114,7 +117,7 @@ def test_consecutive_checkpoints_differ(store):
 
 def test_changing_what_was_drawn_does_not_change_the_store(store, keys):
     before = store.checkpoints.copy()
-    starts, ends = store.sample(keys, 5)
+    starts, ends, _ = store.sample(keys, 1, 5)
     for drawn in (np.asarray(starts), np.asarray(ends)):
         assert not np.shares_memory(drawn, store.checkpoints)
     (starts + 1.0).block_until_ready()
@@ -124,13 +127,111 @@ def test_changing_what_was_drawn_does_not_change_the_store(store, keys):
 
 def test_drawn_pairs_are_a_chain_apart(store, keys):
     """Each start is some checkpoint r of some trajectory and its end is r + 4 steps of the same trajectory; all of them come up."""
-    starts, ends = (np.asarray(drawn)[0] for drawn in store.sample(keys, 200))
+    starts, ends = (np.asarray(drawn)[0, 0] for drawn in store.sample(keys, 1, 200)[:2])
     seen = set()
     for start, end in zip(starts, ends, strict=True):
         trajectory, position = (int(index[0]) for index in np.nonzero((store.checkpoints[0] == start).all(axis=-1)))
         np.testing.assert_array_equal(end, store.checkpoints[0, trajectory, position + 2])
         seen.add((trajectory, position))
     assert seen == {(trajectory, start) for trajectory in range(3) for start in range(NUM_STARTS)}
+
+
+def by_replay(make_bpc, model, points, keys, shared_key, **changes):
+    learner = make_bpc(num_trajectories=2, experts={"store": "replay", "pool": 2, **changes})
+    return learner.init(keys, model, jax.tree.map(lambda array: array[None], points), shared_key).experts
+
+
+def test_replay_draws_the_very_pairs_that_a_store_holds(make_bpc, model, points, keys, shared_key, store):
+    """To 1e-6, as compiled differently. In 40 draws all 3 trajectories x 4 starts come up, in order, and over again after the last."""
+    pool = by_replay(make_bpc, model, points, keys, shared_key)
+    seen = []
+    for update in range(20):
+        starts, ends, after = pool.sample(fold_each(keys, update), 1, 2)
+        trajectory, start = pool.trajectory, pool.start
+        drawn = [slot for slot in range(2) if (after.start[0, slot], after.trajectory[0, slot]) != (start[0, slot], trajectory[0, slot])]
+        assert drawn == [0, 1]  # two of two
+        found = {(int(trajectory[0, slot]), int(start[0, slot])) for slot in drawn}
+        for early, late in zip(np.asarray(starts)[0, 0], np.asarray(ends)[0, 0], strict=True):
+            distance = np.abs(store.checkpoints[0] - early).max(axis=-1)
+            where = tuple(int(index) for index in np.unravel_index(distance.argmin(), distance.shape))
+            assert distance[where] < 1e-6
+            assert where in found
+            np.testing.assert_allclose(late, store.checkpoints[0, where[0], where[1] + 2], atol=1e-6)
+            assert np.max(np.abs(late - store.checkpoints[0, where[0], where[1] + 1])) > 1e-4  # one save before is told apart
+            seen.append(where)
+        pool = after
+    assert set(seen) == {(trajectory, start) for trajectory in range(3) for start in range(NUM_STARTS)}
+
+
+def test_replay_in_several_updates_is_replay_one_by_one(make_bpc, model, points, keys, shared_key):
+    pool = by_replay(make_bpc, model, points, keys, shared_key)
+    starts, ends, after = pool.sample(keys, 3, 2)
+    again, _, same_after = pool.sample(keys, 3, 2)
+    assert starts.shape == ends.shape == (1, 3, 2, model.num_params())
+    np.testing.assert_array_equal(starts, again)  # a pool is not changed by drawing: a chunk that diverged is done again from it
+    np.testing.assert_array_equal(after.start, same_after.start)
+    assert not np.array_equal(starts[0, 0], starts[0, 1])
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "sgd"])
+def test_a_coreset_from_replay_is_finite_and_about_where_the_store_puts_it(make_bpc, model, points, shared_key, optimizer):
+    """Other draws of the same experts, so not the same; but nothing like a coreset of other data."""
+    results = [
+        learned(make_bpc(num_trajectories=2, chain_optimizer=optimizer, experts=experts), model, points, shared_key)
+        for experts in ({"store": "memory"}, {"store": "replay", "pool": 2})
+    ]
+    assert np.all(np.isfinite(results[1].points.x))
+    np.testing.assert_allclose(results[0].points.x, results[1].points.x, atol=0.3)
+
+
+def test_a_pool_smaller_than_a_draw_is_refused(make_bpc, model, points, shared_key):
+    with pytest.raises(CoreshotError, match=r"draws 3 trajectories, but replay holds 2; raise experts\.pool \(now 2\)"):
+        learned(make_bpc(num_trajectories=3, experts={"store": "replay", "pool": 2}), model, points, shared_key)
+
+
+def test_half_precision_errs_by_at_most_a_2048th_of_the_way_from_the_start(make_bpc, model, points, keys, shared_key, store):
+    learner = make_bpc(experts={"coding": "float16"})
+    coded = learner.init(keys, model, jax.tree.map(lambda array: array[None], points), shared_key).experts
+    assert coded.checkpoints.nbytes == store.checkpoints.nbytes // 2
+    way = np.abs(store.checkpoints - store.checkpoints[:, :, :1]).reshape(-1, model.num_params())
+    every = np.indices(store.checkpoints.shape[1:3]).reshape(2, 1, -1)
+    decoded = np.asarray(coded._read(every[0], every[1]))[0]
+    error = np.abs(decoded - store.checkpoints.reshape(-1, model.num_params()))
+    # 2^-11 of the way, 2^-25 where that underflows, and float32's own rounding when the start is added again.
+    assert np.all(error <= 2.0**-11 * way + 2.0**-25 + 1e-6)
+    assert error.max() > 0  # it is coded
+    plain = np.abs(store.checkpoints.astype(np.float16).astype(np.float32) - store.checkpoints)
+    assert error[1:3].max() < plain[0, 0, 1:3].max()  # early on the way is short: better than rounding the weights themselves
+
+
+def test_bytes_of_the_papers_emnist_setting():
+    """100 trajectories x 151 checkpoints x 1,206,590 weights x 4 bytes = 72.9 GB; replay's pool of 20 is 0.26 % of it."""
+    settings = {"num_trajectories": 100, "num_steps": 750, "save_interval": 5, "step_size": 1e-2}
+    full, half, pool = (
+        bytes_needed(Experts(**settings, **changes), 200, 1, 1_206_590) for changes in ({}, {"coding": "float16"}, {"store": "replay"})
+    )
+    assert full == 100 * 151 * 1_206_590 * 4 == 72_878_036_000
+    assert half == full // 2
+    assert pool == 20 * 2 * 1_206_590 * 4
+    assert pool / full < 0.003
+
+
+def test_a_full_disk_is_one_sentence(make_bpc, model, points, shared_key, monkeypatch):
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    with pytest.raises(CoreshotError, match=r"1,224 bytes of checkpoints do not fit on the disk .* goes on with the others"):
+        learned(make_bpc(experts={"store": "disk"}), model, points, shared_key)
+
+
+def test_the_file_on_disk_has_its_size_from_the_beginning(make_bpc, model, points, keys, shared_key, monkeypatch):
+    """Reserved in one piece: it never grows."""
+    reserved = []
+    monkeypatch.setattr(os, "posix_fallocate", lambda file, start, size: reserved.append(size) or os.ftruncate(file, size))
+    learner = make_bpc(experts={"store": "disk"})
+    on_disk = learner.init(keys, model, jax.tree.map(lambda array: array[None], points), shared_key).experts
+    assert reserved == [on_disk.checkpoints.nbytes] == [bytes_needed(learner.experts, 4, 1, model.num_params())]
 
 
 def learned(learner, model, points, shared_key):

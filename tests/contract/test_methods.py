@@ -220,7 +220,7 @@ def test_a_client_answers_the_same_alone_and_padded_in_a_group(make_method_study
     for _ in range(2 if case == "mime" else 1):
         answers = {}
         for names, room in (("a", lambda size: size), ("ac", lambda size: 8)):
-            monkeypatch.setattr(_rounds, "_room", room)
+            monkeypatch.setattr(_rounds, "room", room)
             inboxes[names], answers[names] = exchange(study, state, {name: clients[name] for name in names}, inboxes[names])
         alone, grouped, other = answers["a"]["a"].arrays, answers["ac"]["a"].arrays, answers["ac"]["c"].arrays
         assert all(np.max(np.abs(alone[name] - grouped[name])) < 1e-6 for name in alone)

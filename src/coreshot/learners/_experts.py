@@ -1,27 +1,28 @@
-"""Experts: MAP trajectories on a client's data, from initial weights that all clients share, kept only where they can be drawn."""
+"""Experts: MAP trajectories on a client's data, from initial weights that all clients share; how they are made, and how much room they need.
+
+A learner draws from them pairs of weights of one trajectory, `chain_length` steps apart. Where the pairs come from is `experts.store`:
+memory and disk keep every checkpoint that can be drawn (`_store`); replay keeps a few live trajectories and goes on with them (`_replay`).
+"""
 
 from __future__ import annotations
 
-import tempfile
 from dataclasses import dataclass
-from functools import partial
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal, Protocol, TypeAlias
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import optax
-from jax.flatten_util import ravel_pytree
-from jaxtyping import Array, Float, Key
+from jaxtyping import Array, Float, Int, Key
 from pydantic import Field
 
 from coreshot.ascent import OPTIMIZERS, ascend, draw_batch
 from coreshot.config import Count, Positive, settings
-from coreshot.errors import CoreshotError
 from coreshot.keys import named_key
 from coreshot.learners._sampling import Sampling, noise_scale, randomised
 from coreshot.models import Model
 from coreshot.types import Params, Points, PRNGKey
+
+Carry: TypeAlias = tuple[Params, optax.OptState]
 
 
 @settings
@@ -33,7 +34,9 @@ class Experts:
     save_interval: Count  # checkpoints every so many steps
     step_size: Positive
     first_step: Annotated[int, Field(ge=0)] = 0  # ours: no chain starts before it, so that experts that have not yet learned are not asked
-    store: Literal["memory", "disk"] = "memory"  # disk: memory-mapped, in a file that goes away with the run
+    store: Literal["memory", "disk", "replay"] = "memory"  # disk: memory-mapped, in a file that goes away with the run
+    coding: Literal["float32", "float16"] = "float32"  # of memory and disk; float16 keeps the way from the initial weights, at half the bytes
+    pool: Count = 20  # live trajectories of replay, each held at both ends of a chain
     byte_budget: Count = 4_000_000_000  # of all clients that are learned together; a larger need is an error before any work
 
 
@@ -48,111 +51,69 @@ def drawable_steps(experts: Experts, chain_length: int) -> list[int]:
     return sorted({*starts, *(start + chain_length for start in starts)})
 
 
-def bytes_needed(experts: Experts, chain_length: int, num_clients: int, num_params: int) -> int:
-    steps = drawable_steps(experts, chain_length)
-    return 4 * num_clients * experts.num_trajectories * len(steps) * num_params
+def bytes_needed(experts: Experts, chain_length: int, num_clients: int, num_params: int, optimizer: str = "sgd") -> int:
+    """Of all checkpoints, or of replay's pool: both ends of its chains, with the optimiser's state."""
+    if experts.store == "replay":
+        copies = 3 if optimizer == "adam" else 1
+        return 4 * num_clients * experts.pool * 2 * copies * num_params
+    size = 4 if experts.coding == "float32" else 2
+    return size * num_clients * experts.num_trajectories * len(drawable_steps(experts, chain_length)) * num_params
+
+
+class ExpertSource(Protocol):
+    """Where drawn weights come from; clients along the leading axis. Weights are flat."""
+
+    def sample(self, keys: Key[Array, " clients"], num_updates: int, num_each: int) -> tuple[Array, Array, ExpertSource]:
+        """Pairs of weights (at a random step r, and at r + chain_length), [clients, updates, each, weights] both; and the source to go on with."""
+
+    def sample_ends(self, keys: Key[Array, " clients"], num_updates: int, num_each: int) -> Array:
+        """As `sample`, without the starts."""
+
+    def last(self) -> Float[Array, "clients trajectories weights"]:
+        """The last weights of every trajectory."""
 
 
 @dataclass(frozen=True)
-class ExpertStore:
-    """Checkpoints [clients, trajectories, drawable steps, weights] as flat float32, in memory or memory-mapped."""
+class Recipe:
+    """How a trajectory goes on from any saved step: hashable, so that compiled functions can depend on it."""
 
-    checkpoints: np.ndarray
-    ends: np.ndarray  # ends[i] is the index of the checkpoint chain_length steps after the i-th start
+    model: Model
+    experts: Experts
+    optimizer: str
+    batch_size: int
+    chain_length: int
+    sampling: Sampling
 
-    def sample(self, keys: Key[Array, " clients"], num: int) -> tuple[Array, Array]:
-        """For each client: num pairs of weights (at a random step r, and at r + chain_length), [clients, num, weights] each."""
-        trajectory, start = self._draw(keys, num)
-        client = np.arange(len(self.checkpoints))[:, None]
-        # Fancy indexing copies, so what is drawn never aliases the store.
-        return jnp.asarray(self.checkpoints[client, trajectory, start]), jnp.asarray(self.checkpoints[client, trajectory, self.ends[start]])
+    @property
+    def starts(self) -> range:
+        return start_steps(self.experts, self.chain_length)
 
-    def sample_ends(self, keys: Key[Array, " clients"], num: int) -> Array:
-        """As `sample`, without the starts."""
-        trajectory, start = self._draw(keys, num)
-        return jnp.asarray(self.checkpoints[np.arange(len(self.checkpoints))[:, None], trajectory, self.ends[start]])
+    @property
+    def num_saves(self) -> int:
+        """Saved steps after the initial one, up to the last that can be drawn."""
+        return (self.starts[-1] + self.chain_length) // self.experts.save_interval
 
-    def _draw(self, keys: Key[Array, " clients"], num: int) -> tuple[np.ndarray, np.ndarray]:
-        trajectory = jax.vmap(lambda key: jax.random.randint(key, (num,), 0, self.checkpoints.shape[1]))(keys)
-        start = jax.vmap(lambda key: jax.random.randint(jax.random.fold_in(key, 1), (num,), 0, len(self.ends)))(keys)
-        return np.asarray(trajectory), np.asarray(start)
+    def begin(self, shared_key: PRNGKey, index: Int[Array, ""]) -> Carry:
+        params = self.model.init(jax.random.fold_in(shared_key, index))
+        return params, self._solver().init(params)
 
-
-def train_experts(
-    model: Model,
-    experts: Experts,
-    points: Points,
-    keys: Key[Array, " clients"],
-    shared_key: PRNGKey,
-    *,
-    optimizer: str,
-    batch_size: int,
-    chain_length: int,
-    sampling: Sampling,
-) -> ExpertStore:
-    """All trajectories of a group of clients (points have a leading client axis), a few trajectories at a time."""
-    steps, starts = drawable_steps(experts, chain_length), start_steps(experts, chain_length)
-    checkpoints = _allocate(experts, (len(keys), experts.num_trajectories, len(steps), model.num_params()), chain_length)
-    run = partial(_trajectories, model, experts, tuple(steps), optimizer, batch_size, sampling)
-    for first in range(0, experts.num_trajectories, TRAJECTORIES_AT_ONCE):
-        index = jnp.arange(first, min(first + TRAJECTORIES_AT_ONCE, experts.num_trajectories))
-        checkpoints[:, first : first + len(index)] = np.asarray(run(keys, points, shared_key, index))
-    return ExpertStore(checkpoints, np.asarray([steps.index(start + chain_length) for start in starts]))
-
-
-TRAJECTORIES_AT_ONCE = 20  # per client; bounds the memory of one compiled call
-
-
-@partial(jax.jit, static_argnums=(0, 1, 2, 3, 4, 5))
-def _trajectories(
-    model: Model,
-    experts: Experts,
-    steps: tuple[int, ...],
-    optimizer: str,
-    batch_size: int,
-    sampling: Sampling,
-    keys: Key[Array, " clients"],
-    points: Points,
-    shared_key: PRNGKey,
-    index: Array,
-) -> Float[Array, "clients trajectories steps weights"]:
-    solver = OPTIMIZERS[optimizer](experts.step_size)
-
-    def one(key: PRNGKey, points: Points, index: Array) -> Array:
-        num_examples = jnp.sum(points.weight)
+    def until_next_save(self, key: PRNGKey, points: Points, index: Int[Array, ""]) -> Any:
+        """A function of (carry, which save) that takes the steps of one save interval of trajectory `index`."""
         key = jax.random.fold_in(key, index)
-        if sampling == "randomised":
-            points = randomised(named_key(key, "randomise"), model, points)
+        num_examples = jnp.sum(points.weight)
+        seen = randomised(named_key(key, "randomise"), self.model, points) if self.sampling == "randomised" else points
+        langevin_scale = noise_scale(self.experts.step_size, num_examples) if self.sampling == "langevin" else None
+        step_keys = jax.random.split(key, (self.num_saves, self.experts.save_interval))
 
         def log_density(key: PRNGKey, params: Params) -> Array:
-            batch = draw_batch(key, points, batch_size)
+            batch = draw_batch(key, seen, self.batch_size)
             # Divided by the number of examples, so that the paper's step sizes mean the same for every client.
-            return (model.log_prior(params) + model.log_prob(params, batch)) / num_examples
+            return (self.model.log_prior(params) + self.model.log_prob(params, batch)) / num_examples
 
-        langevin_scale = noise_scale(experts.step_size, num_examples) if sampling == "langevin" else None
-        params = model.init(jax.random.fold_in(shared_key, index))
-        num_saves = steps[-1] // experts.save_interval
-        step_keys = jax.random.split(key, (num_saves, experts.save_interval))
+        def advance(carry: Carry, save: Int[Array, ""]) -> Carry:
+            return ascend(self._solver(), log_density, *carry, step_keys[save], langevin_scale)
 
-        def until_next_save(carry: tuple[Params, optax.OptState], keys: Key[Array, " steps"]) -> tuple[tuple[Params, optax.OptState], Array]:
-            carry = ascend(solver, log_density, *carry, keys, langevin_scale)
-            return carry, ravel_pytree(carry[0])[0]
+        return advance
 
-        _, saved = jax.lax.scan(until_next_save, (params, solver.init(params)), step_keys)
-        every = jnp.concatenate([ravel_pytree(params)[0][None], saved])
-        return every[jnp.asarray(steps) // experts.save_interval]
-
-    return jax.vmap(lambda key, points: model.each(lambda index: one(key, points, index))(index))(keys, points)
-
-
-def _allocate(experts: Experts, shape: tuple[int, ...], chain_length: int) -> np.ndarray:
-    need = 4 * int(np.prod(shape))
-    if need > experts.byte_budget:
-        raise CoreshotError(
-            f"experts: {shape[0]} clients x {shape[1]} trajectories need {need:,} bytes of checkpoints, the budget is {experts.byte_budget:,}. "
-            f"Raise experts.byte_budget, save less often (save_interval {experts.save_interval}) or keep fewer trajectories."
-        )
-    if experts.store == "memory":
-        return np.empty(shape, np.float32)
-    with tempfile.TemporaryFile(prefix="coreshot-experts-") as file:  # the map outlives the file handle, and takes the file with it
-        return np.memmap(file, np.float32, "w+", shape=shape)
+    def _solver(self) -> optax.GradientTransformation:
+        return OPTIMIZERS[self.optimizer](self.experts.step_size)

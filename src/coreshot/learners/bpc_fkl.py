@@ -40,14 +40,17 @@ from coreshot.ascent import OPTIMIZERS, ascend, draw_batch
 from coreshot.config import Count, NonNegative, Positive, settings
 from coreshot.errors import CoreshotError
 from coreshot.keys import fold_each, named_key
-from coreshot.learners._experts import Experts, ExpertStore, train_experts
+from coreshot.learners._experts import Experts, ExpertSource, Recipe
+from coreshot.learners._replay import open_pool
 from coreshot.learners._sampling import Sampling, noise_scale, randomised
 from coreshot.learners._start import between_neighbours, first_labels, noise_around_mean, weighted_mean
+from coreshot.learners._store import train_experts
 from coreshot.learners.protocol import Health
 from coreshot.models import LogDensity, Model
 from coreshot.types import Coreset, Params, Points, PRNGKey
 
 UPDATES_PER_CHUNK = 20  # compiled together; the host looks at the points in between
+DRAWN_BYTES = 256 << 20  # of experts' weights for the updates that run without a look from the host; fewer updates where models are large
 NUM_CANDIDATES = 128  # places among which guided points choose their start (regression)
 NUM_SHARINGS = 300  # iterations of `observations_carried`
 FAR = 100.0  # points further from the client's mean than this many times its farthest input have diverged
@@ -81,7 +84,7 @@ class BpcState:
     data: Points  # the client's own, for the final weights; never sent
     num_examples: Array
     num_updates_done: int
-    experts: ExpertStore
+    experts: ExpertSource
 
 
 @settings
@@ -118,17 +121,8 @@ class BpcFkl:
 
     def init(self, keys: Key[Array, " clients"], model: Model, points: Points, shared_key: PRNGKey) -> BpcState:
         self._check(model)
-        experts = train_experts(
-            model,
-            self.experts,
-            points,
-            fold_each(keys, 0),
-            shared_key,
-            optimizer=self.chain_optimizer,
-            batch_size=self.batch_size,
-            chain_length=self.data_chain_length,
-            sampling=self.sampling,
-        )
+        experts = self._experts(fold_each(keys, 0), model, points, shared_key)
+        telling = experts.last() if self.guidance == "client" and model.kind == "regression" else jnp.zeros((len(keys), 0))
 
         def start(key: PRNGKey, points: Points, experts: Array) -> tuple[Points, Array, Array, Array]:
             num_examples = jnp.sum(points.weight)
@@ -145,40 +139,59 @@ class BpcFkl:
             coreset = Points(x, labels, jnp.full(self.num_points, mass))
             return coreset, num_examples, center, FAR * (spread + self.init_scale)
 
-        coreset, num_examples, center, radius = jax.vmap(start)(fold_each(keys, 1), points, jnp.asarray(experts.checkpoints[:, :, -1]))
+        coreset, num_examples, center, radius = jax.vmap(start)(fold_each(keys, 1), points, telling)
         optimizer_state = jax.vmap(self._optimizer().init)(coreset)
         ones = jnp.ones_like(coreset.weight)
         return BpcState(coreset, ones, optimizer_state, ones[:, 0], radius, center, points, num_examples, 0, experts)
 
+    def _experts(self, keys: Key[Array, " clients"], model: Model, points: Points, shared_key: PRNGKey) -> ExpertSource:
+        recipe = Recipe(model, self.experts, self.chain_optimizer, self.batch_size, self.data_chain_length, self.sampling)
+        if self.experts.store == "replay":
+            return open_pool(recipe, keys, points, shared_key, self.num_trajectories)
+        return train_experts(recipe, keys, points, shared_key)
+
     def step(self, keys: Key[Array, " clients"], model: Model, state: BpcState) -> tuple[BpcState, Health]:
-        """One chunk of pseudodata updates for every client of the group."""
+        """One chunk of pseudodata updates for every client of the group, in parts whose drawn experts fit a budget."""
         size = min(UPDATES_PER_CHUNK, self.num_updates - state.num_updates_done)
-        starts, ends = state.experts.sample(fold_each(keys, 0), size * self.num_trajectories)
-        per_update = (len(keys), size, -1, starts.shape[-1])
+        of_update = 4 * len(keys) * (self.num_trajectories + (self.num_data_draws or self.num_trajectories)) * model.num_params()
+        at_once = max(1, min(size, DRAWN_BYTES // of_update))
+        good, norms = [], []
+        for part, first in enumerate(range(0, size, at_once)):
+            part_keys = fold_each(keys, 3 + part) if part else keys
+            state, is_good, gradient_norm = self._update(part_keys, model, state, min(at_once, size - first))
+            good.append(is_good)
+            norms.append(gradient_norm)
+        health = self._health(np.concatenate(good, axis=1), np.concatenate(norms, axis=1), state.num_updates_done)
+        return (self._finish(model, state) if state.num_updates_done == self.num_updates else state), health
+
+    def _update(self, keys: Key[Array, " clients"], model: Model, state: BpcState, num: int) -> tuple[BpcState, np.ndarray, np.ndarray]:
+        starts, ends, experts = state.experts.sample(fold_each(keys, 0), num, self.num_trajectories)
         if self.num_data_draws:
-            ends = state.experts.sample_ends(fold_each(keys, 2), size * self.num_data_draws)
+            ends = state.experts.sample_ends(fold_each(keys, 2), num, self.num_data_draws)
         points, optimizer_state, is_good, gradient_norm = _run_chunk(
             self,
             model,
-            jax.vmap(lambda key: jax.random.split(key, size))(fold_each(keys, 1)),
+            jax.vmap(lambda key: jax.random.split(key, num))(fold_each(keys, 1)),
             (state.points, state.optimizer_state, state.step_scale, state.radius, state.center),
-            starts.reshape(per_update),
-            ends.reshape(per_update),
+            starts,
+            ends,
         )
-        good, norms = np.asarray(is_good), np.asarray(gradient_norm)
+        done = state.num_updates_done + num
+        state = replace(state, points=points, optimizer_state=optimizer_state, experts=experts, num_updates_done=done)
+        return state, np.asarray(is_good), np.asarray(gradient_norm)
+
+    def _health(self, good: np.ndarray, norms: np.ndarray, done: int) -> Health:
+        size = good.shape[1]
         bad = np.where(good.all(axis=1), -1, good.argmin(axis=1))
         before = np.where(bad >= 0, np.maximum(bad - 1, 0), size - 1)
-        done = state.num_updates_done + size
-        health = Health(np.where(bad >= 0, state.num_updates_done + bad, -1), norms[np.arange(len(norms)), before], done, self.num_updates)
-        state = replace(state, points=points, optimizer_state=optimizer_state, num_updates_done=done)
-        return (self._finish(model, state) if done == self.num_updates else state), health
+        return Health(np.where(bad >= 0, done - size + bad, -1), norms[np.arange(len(norms)), before], done, self.num_updates)
 
     def _finish(self, model: Model, state: BpcState) -> BpcState:
         """What the experts' last weights still have to say about the points, where that is asked for."""
         if self.guidance == "none" or model.kind == "classification":
             return state
         points = state.points
-        labels, observations = expert_opinion(model, points, state.data, jnp.asarray(state.experts.checkpoints[:, :, -1]))
+        labels, observations = expert_opinion(model, points, state.data, state.experts.last())
         share = state.num_examples[:, None] / self.num_points
         return replace(state, points=Points(points.x, labels, points.weight), point_weights=observations / share)
 

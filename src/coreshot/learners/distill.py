@@ -17,7 +17,7 @@ from coreshot.errors import CoreshotError
 from coreshot.keys import fold_each
 from coreshot.learners.protocol import Health, Learner, State
 from coreshot.models import Model
-from coreshot.types import Coreset, Points, PRNGKey, pad_points
+from coreshot.types import Coreset, Points, PRNGKey, pad_points, room
 
 # A vmapped loop over several clients keeps one core busy, and rounds differently for each number of clients; so on a CPU a client is a group
 # of its own: as fast, and its coreset is the same to the last bit whoever else takes part. A GPU wants more.
@@ -47,7 +47,7 @@ def distill(
     groups = [names[first : first + group_size] for first in range(0, len(names), group_size)]
 
     def run(group: list[str]) -> dict[str, Distilled]:
-        size = max(clients[name].num_points for name in group)
+        size = max(room(clients[name].num_points) for name in group)
         points = jax.tree.map(lambda *arrays: jnp.stack(arrays), *[pad_points(clients[name], size) for name in group])
         return _distill_group(model, learner, group, jnp.stack([keys[name] for name in group]), points, shared_key, on_chunk, where)
 

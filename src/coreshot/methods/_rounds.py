@@ -17,7 +17,7 @@ from coreshot.errors import CoreshotError
 from coreshot.keys import client_key, named_key
 from coreshot.methods.protocol import Answers
 from coreshot.models import Model
-from coreshot.types import Message, Params, Points, PRNGKey, pad_points
+from coreshot.types import Message, Params, Points, PRNGKey, pad_points, room
 from coreshot.wire import named_leaves, tree_of
 
 CLIENTS_AT_ONCE = 5  # vmapped together; fixed, because another number would round differently. Of a wide network one: it fills a core
@@ -103,7 +103,7 @@ def answer(
     plans = {name: plan_batches(client_key(key, round, name), points.num_points, batch_size, num_steps) for name, points in clients.items()}
 
     def run_group(names: list[str]) -> dict[str, dict[str, Params]]:
-        size = max(_room(clients[name].num_points) for name in names)
+        size = max(room(clients[name].num_points) for name in names)
         points = jax.tree.map(lambda *arrays: jnp.stack(arrays), *[pad_points(clients[name], size) for name in names])
         stacked = jax.block_until_ready(run(points, jnp.stack([plans[name] for name in names])))
         return {name: jax.tree.map(lambda array, index=index: array[index], stacked) for index, name in enumerate(names)}
@@ -120,13 +120,8 @@ def answer(
 def _equal_shapes(clients: Mapping[str, Points], plans: Mapping[str, np.ndarray], at_once: int) -> list[list[str]]:
     groups: dict[tuple[int, ...], list[str]] = {}
     for name, points in clients.items():
-        groups.setdefault((_room(points.num_points), *plans[name].shape), []).append(name)
+        groups.setdefault((room(points.num_points), *plans[name].shape), []).append(name)
     return [names[first : first + at_once] for names in groups.values() for first in range(0, len(names), at_once)]
-
-
-def _room(num_points: int) -> int:
-    """The next power of two: few shapes, so few compilations, whoever is in the cohort."""
-    return 1 << (num_points - 1).bit_length()
 
 
 def take(points: Points, index: Int[Array, " batch"]) -> Points:
