@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -36,6 +36,10 @@ def run(
     seeds: Seeds = None,
     out: Out = None,
     plan: Annotated[bool, typer.Option("--plan", help="Say what it would cost, and stop.")] = False,
+    workers: Annotated[int, typer.Option("--workers", min=0, help="Learn coresets in so many processes; 0: in threads of this one.")] = 0,
+    client_minutes: Annotated[
+        float | None, typer.Option("--client-minutes", min=0.0, help="With --workers: stop a client's work after so long, and go on without it.")
+    ] = None,
 ) -> None:
     """Run a preset and write results and a report; a run that was killed goes on where it stopped.
 
@@ -48,7 +52,7 @@ def run(
     if plan:
         _print_plan(loaded, _parse_seeds(seeds))
         return
-    _run(loaded, folder, _parse_seeds(seeds))
+    _run(loaded, folder, _parse_seeds(seeds), _crew(workers, client_minutes))
 
 
 @app.command()
@@ -61,8 +65,10 @@ def sweep(
 
     Example: coreshot sweep moons
     """
+    from coreshot.compilation import keep_compiled
     from coreshot.sweep import sweep as run_sweep
 
+    keep_compiled()
     folder = out or Path("runs") / f"{Path(preset).stem}-sweep"
     with shown_on(console) as progress:
         rows = run_sweep(preset, overrides or (), folder, progress)
@@ -114,12 +120,22 @@ def demo(out: Out = None, plan: Annotated[bool, typer.Option("--plan", help="Say
     _run(presets, out or Path("runs/demo"), None)
 
 
-def _run(presets: list, folder: Path, seeds: list[int] | None) -> None:  # type: ignore[type-arg]
+def _crew(workers: int, client_minutes: float | None) -> Any:
+    from coreshot.crew import Processes
+
+    if client_minutes is not None and (not workers or client_minutes == 0):
+        raise CoreshotError("--client-minutes: only a worker process can be stopped, after some time; give --workers, and minutes above 0.")
+    return Processes(workers, client_minutes and 60 * client_minutes) if workers else None
+
+
+def _run(presets: list, folder: Path, seeds: list[int] | None, crew: Any = None) -> None:  # type: ignore[type-arg]
+    from coreshot.compilation import keep_compiled
     from coreshot.experiment import run as run_presets
     from coreshot.report import summary_table, write_report
 
+    keep_compiled()
     with shown_on(console) as progress:
-        rows = run_presets(presets, folder, seeds, progress)
+        rows = run_presets(presets, folder, seeds, progress, crew)
     for table in summary_table(rows):
         console.print(table)
     console.print(f"results: {folder / 'results.json'}", highlight=False, soft_wrap=True)
@@ -127,8 +143,10 @@ def _run(presets: list, folder: Path, seeds: list[int] | None) -> None:  # type:
 
 
 def _print_plan(presets: list, seeds: list[int] | None) -> None:  # type: ignore[type-arg]
+    from coreshot.compilation import keep_compiled
     from coreshot.plan import plan_table
 
+    keep_compiled()
     with shown_on(console) as progress:
         tables = [plan_table(preset, seeds, progress) for preset in presets]
     for table in tables:

@@ -28,6 +28,7 @@ import safetensors.numpy
 from jax.flatten_util import ravel_pytree
 
 from coreshot.convergence import Curve, communication_rows
+from coreshot.crew import Crew, Reply
 from coreshot.data import FederatedData
 from coreshot.data.validate import check_fits_learner
 from coreshot.errors import CoreshotError
@@ -42,7 +43,7 @@ from coreshot.models import Model
 from coreshot.preset import Arm, Preset, build_preset
 from coreshot.progress import Progress, Silent
 from coreshot.rounds import Watch, checkpoint_path, resume_or_begin
-from coreshot.simulate import Reply, simulate
+from coreshot.simulate import simulate
 from coreshot.storage import read_json, write_bytes, write_json
 from coreshot.study import Study
 from coreshot.types import Posterior
@@ -122,7 +123,9 @@ def jobs_of(presets: Sequence[Preset], seeds: Sequence[int] | None) -> list[Job]
     return [Job(preset, arm, seed) for preset in presets for seed in (seeds or preset.seeds) for arm in preset.arms]
 
 
-def run(presets: Sequence[Preset], out: Path, seeds: Sequence[int] | None = None, progress: Progress | None = None) -> list[dict[str, Any]]:
+def run(
+    presets: Sequence[Preset], out: Path, seeds: Sequence[int] | None = None, progress: Progress | None = None, crew: Crew | None = None
+) -> list[dict[str, Any]]:
     """All rows of these presets in `out`; those that are there already are kept, and no other configuration may live there."""
     progress = progress or Silent()
     jobs = jobs_of(presets, seeds)
@@ -132,7 +135,7 @@ def run(presets: Sequence[Preset], out: Path, seeds: Sequence[int] | None = None
     for index, job in enumerate(jobs):
         if not (out / job.folder / "row.json").exists():
             progress.say(f"[{index + 1}/{len(jobs)}] {job.preset.name}, seed {job.seed}: {job.arm.label}")
-            run_job(job, out, progress)
+            run_job(job, out, progress, crew)
             collect(out)
     return collect(out)
 
@@ -183,13 +186,13 @@ def environment() -> dict[str, Any]:
     }
 
 
-def run_job(job: Job, out: Path, progress: Progress) -> None:
+def run_job(job: Job, out: Path, progress: Progress, crew: Crew | None = None) -> None:
     data: FederatedData = job.preset.task.make(job.seed)
     outcome = Outcome(Ledger())
     if job.arm.learner:
-        outcome = _run_one_shot(job, data, out, progress)
+        outcome = _run_one_shot(job, data, out, progress, crew)
     if job.arm.method:
-        outcome = _run_method(job, data, out, outcome, progress)
+        outcome = _run_method(job, data, out, outcome, progress, crew)
     assert outcome.posterior is not None
     model = job.model
     values = metrics(model, sums(model, outcome.posterior, data.test, data.truth))
@@ -231,11 +234,11 @@ class Outcome:
     seconds_server: float = 0.0
 
 
-def _run_one_shot(job: Job, data: FederatedData, out: Path, progress: Progress) -> Outcome:
+def _run_one_shot(job: Job, data: FederatedData, out: Path, progress: Progress, crew: Crew | None) -> Outcome:
     learner = job.one_shot.learner
     for name, points in data.clients.items():
         check_fits_learner(points, kind=data.kind, num_points=learner.num_points, client=name)
-    state, outcome = _exchange(job.key, job.study, job.one_shot, data, out, progress, f"clients learn ({job.arm.learner}, seed {job.seed})")
+    state, outcome = _exchange(job.key, job.study, job.one_shot, data, out, progress, crew, f"clients learn ({job.arm.learner}, seed {job.seed})")
     progress.begin(f"{job.arm.label}: infer and evaluate", 1)
     # Named after the one-shot part, so that a jump start begins where the arm without it ended.
     key = named_key(job.key, f"inference {job.arm.learner} {job.arm.inference} {job.arm.weighting}")
@@ -244,24 +247,34 @@ def _run_one_shot(job: Job, data: FederatedData, out: Path, progress: Progress) 
     return outcome
 
 
-def _run_method(job: Job, data: FederatedData, out: Path, before: Outcome, progress: Progress) -> Outcome:
+def _run_method(job: Job, data: FederatedData, out: Path, before: Outcome, progress: Progress, crew: Crew | None) -> Outcome:
     """A method of its own, or after a one-shot result that it starts from."""
     study, key = job.method_study, named_key(job.key, f"method {job.arm.method}")
     method: Any = study.method
     if hasattr(method, "begin"):
         return _run_rounds(job, key, data, out / job.folder, before, progress)
-    state, outcome = _exchange(key, study, method, data, out, progress, f"clients learn ({job.arm.method}, seed {job.seed})")
+    state, outcome = _exchange(key, study, method, data, out, progress, crew, f"clients learn ({job.arm.method}, seed {job.seed})")
     return _inferred(outcome, lambda: method.posterior(named_key(key, "posterior"), study.model, state))
 
 
-def _exchange(key: jax.Array, study: Study, method: Any, data: FederatedData, out: Path, progress: Progress, what: str) -> tuple[Any, Outcome]:
+def _exchange(
+    key: jax.Array, study: Study, method: Any, data: FederatedData, out: Path, progress: Progress, crew: Crew | None, what: str
+) -> tuple[Any, Outcome]:
     """One exchange with all clients; answers that the run directory already holds are not asked for again."""
     replies, ledger, notes = reply_store(study, out), Ledger(), []
     is_new = len(replies) < len(data.clients)
     if is_new:
         progress.begin(what, max(1, (study.learner or method).num_chunks) * len(data.clients))
     state = simulate(
-        key, study, method, data.clients, ledger, replies=replies, on_chunk=progress.advance, on_exchange=lambda seen: notes.extend(seen.notes)
+        key,
+        study,
+        method,
+        data.clients,
+        ledger,
+        replies=replies,
+        crew=crew,
+        on_chunk=progress.advance,
+        on_exchange=lambda seen: notes.extend(seen.notes),
     )
     if is_new:
         progress.end()

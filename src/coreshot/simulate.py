@@ -3,28 +3,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, MutableMapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import jax.numpy as jnp
 
+from coreshot.crew import Answer, Crew, Reply, Threads
 from coreshot.errors import CoreshotError
 from coreshot.keys import named_key
 from coreshot.methods.protocol import Method, State
 from coreshot.study import Study
 from coreshot.types import Message, Points, PRNGKey
 from coreshot.wire import Ledger, decode_message, encode_message
-
-
-@dataclass(frozen=True)
-class Reply:
-    """A client's answer as it crossed the wire, and what the simulation knows about how it was made."""
-
-    data: bytes
-    seconds: float
-    notes: list[str] = field(default_factory=list)
-
 
 Replies = MutableMapping[tuple[int, str], Reply]
 
@@ -52,13 +43,14 @@ def simulate(
     *,
     state: State = None,
     replies: Replies | None = None,
+    crew: Crew | None = None,
     on_chunk: Callable[[int], None] = lambda clients: None,
     on_exchange: Callable[[Exchange], None] = lambda exchange: None,
 ) -> Any:
     """The method's final state, from `state` (a checkpoint, a jump start) or from the beginning.
 
-    Where `replies` are given, answers that they hold are not asked for again and new ones that can be read are put there: a one-shot
-    method's cache.
+    Where `replies` are given (a one-shot method's cache), answers that they hold are not asked for again, and a new one that can be read is put
+    there as soon as the crew has it.
     A reply that cannot be read, or is not finite, is refused: the exchange goes on without it. None left is an error.
     """
     if not clients:
@@ -69,17 +61,28 @@ def simulate(
         message = _deliver(invitation.message, study, invitation.clients, ledger)
         inbox = [*(old for old in inbox if old.round == message.round), message]
         asked = {name: clients[name] for name in invitation.clients}
-        answers = _ask(key, study, method, asked, inbox, {} if replies is None else replies, on_chunk)
-        arrived, refused = _collect(study, method, message.round, answers, ledger)
-        if replies is not None:
-            replies.update({(message.round, name): answers[name] for name in arrived if (message.round, name) not in replies})
+        answers: dict[str, Answer] = {}
+        arrived, refused = {}, {}
+        for name, answer in _answers(key, study, method, asked, inbox, replies, crew or Threads(), on_chunk):
+            try:
+                arrived[name] = _read(study, method, message.round, name, answer)
+            except CoreshotError as error:
+                refused[name] = str(error)
+            answers[name] = answer
+            if replies is not None and isinstance(answer, Reply) and name in arrived and (message.round, name) not in replies:
+                replies[message.round, name] = answer
+        # From here on in the order of asking, whoever was first: neither sums nor the ledger may depend on that.
+        for name in asked:
+            _book(ledger, message.round, name, answers[name], arrived.get(name))
+        arrived = {name: arrived[name] for name in asked if name in arrived}
+        seconds = sum(answer.seconds for answer in answers.values() if isinstance(answer, Reply))
         if not arrived:
             raise CoreshotError(
                 f"round {message.round}: no client's reply can be used; lower the clients' step sizes. "
                 f"The first was refused: {next(iter(refused.values()))}"
             )
         state = method.receive(named_key(key, "server"), model, state, arrived)
-        on_exchange(Exchange(state, message.round, sum(answer.seconds for answer in answers.values()), refused))
+        on_exchange(Exchange(state, message.round, seconds, refused))
     return state
 
 
@@ -97,40 +100,47 @@ def _deliver(message: Message, study: Study, names: Sequence[str], ledger: Ledge
     return decode_message(data, study_hash=study.hash)
 
 
-def _ask(
+def _answers(
     key: PRNGKey,
     study: Study,
     method: Method,
     clients: Mapping[str, Points],
     inbox: Sequence[Message],
-    replies: Mapping[tuple[int, str], Reply],
+    replies: Replies | None,
+    crew: Crew,
     on_chunk: Callable[[int], None],
-) -> dict[str, Reply]:
-    round = inbox[-1].round
-    found = {name: replies[round, name] for name in clients if (round, name) in replies}
+) -> Iterator[tuple[str, Answer]]:
+    """Those that are there already, then the others': of a one-shot method as they come, else all at once, since a round is short."""
+    round, key = inbox[-1].round, named_key(key, "clients")
+    found = {name: replies[round, name] for name in clients if replies is not None and (round, name) in replies}
+    yield from found.items()
     missing = {name: points for name, points in clients.items() if name not in found}
-    if missing:
-        began = time.perf_counter()
-        answers = method.reply(named_key(key, "clients"), study.model, missing, inbox, study.shared_key, on_chunk)
-        encoded = {name: encode_message(answer, study_hash=study.hash, client=name) for name, (answer, _) in answers.items()}
-        seconds = (time.perf_counter() - began) / len(missing)
-        found |= {name: Reply(encoded[name], seconds, notes) for name, (_, notes) in answers.items()}
-    return {name: found[name] for name in clients}
+    if not missing:
+        return
+    if replies is not None:
+        yield from crew.answers(key, study, method, missing, inbox, on_chunk)
+        return
+    began = time.perf_counter()
+    answers = method.reply(key, study.model, missing, inbox, study.shared_key, on_chunk)
+    encoded = {name: encode_message(answer, study_hash=study.hash, client=name) for name, (answer, _) in answers.items()}
+    seconds = (time.perf_counter() - began) / len(missing)
+    yield from ((name, Reply(encoded[name], seconds, notes)) for name, (_, notes) in answers.items())
 
 
-def _collect(study: Study, method: Method, round: int, answers: Mapping[str, Reply], ledger: Ledger) -> tuple[dict[str, Message], dict[str, str]]:
-    """What can be used of the answers, booked (a refused one has crossed the wire as well), and why the others cannot."""
-    arrived, refused = {}, {}
-    for name, answer in answers.items():
-        try:
-            message = decode_message(answer.data, study_hash=study.hash, client=name)
-            if message.round != round:
-                raise CoreshotError(f"client {name}: answered round {message.round} in round {round}; the message is refused.")
-            method.check(study.model, name, message)
-        except CoreshotError as error:
-            refused[name] = str(error)
-            ledger.book_refused(round, name, answer.data)
-            continue
-        arrived[name] = message
+def _read(study: Study, method: Method, round: int, name: str, answer: Answer) -> Message:
+    """The message in an answer, or an error that says why it cannot be used."""
+    if isinstance(answer, str):
+        raise CoreshotError(f"client {name}: {answer}.")
+    message = decode_message(answer.data, study_hash=study.hash, client=name)
+    if message.round != round:
+        raise CoreshotError(f"client {name}: answered round {message.round} in round {round}; the message is refused.")
+    method.check(study.model, name, message)
+    return message
+
+
+def _book(ledger: Ledger, round: int, name: str, answer: Answer, message: Message | None) -> None:
+    """A refused reply has crossed the wire as well; one that never came is booked without a byte, so that it is known to be missing."""
+    if isinstance(answer, Reply) and message is not None:
         ledger.book("up", name, message, answer.data)
-    return arrived, refused
+    else:
+        ledger.book_refused(round, name, answer.data if isinstance(answer, Reply) else b"")
