@@ -118,6 +118,16 @@ class Job:
     def key(self) -> jax.Array:
         return jax.random.key(self.seed)
 
+    def data(self) -> FederatedData:
+        """The task's, with the clients that take part in this arm."""
+        data: FederatedData = self.preset.task.make(self.seed)
+        limit = self.arm.num_clients
+        if limit is not None and limit > len(data.clients):
+            raise CoreshotError(
+                f"preset {self.preset.name}, arm {self.arm.label!r}: num_clients is {limit}, but the task has {len(data.clients)} clients; lower it."
+            )
+        return replace(data, clients=dict(list(data.clients.items())[:limit]))
+
 
 def jobs_of(presets: Sequence[Preset], seeds: Sequence[int] | None) -> list[Job]:
     return [Job(preset, arm, seed) for preset in presets for seed in (seeds or preset.seeds) for arm in preset.arms]
@@ -129,7 +139,7 @@ def run(
     """All rows of these presets in `out`; those that are there already are kept, and no other configuration may live there."""
     progress = progress or Silent()
     jobs = jobs_of(presets, seeds)
-    for job in {(job.preset.name, job.arm.method): job for job in jobs}.values():
+    for job in {(job.preset.name, job.arm.method, job.arm.num_clients): job for job in jobs}.values():
         _check_cohort(job)
     claim(presets, out)
     for index, job in enumerate(jobs):
@@ -187,7 +197,7 @@ def environment() -> dict[str, Any]:
 
 
 def run_job(job: Job, out: Path, progress: Progress, crew: Crew | None = None) -> None:
-    data: FederatedData = job.preset.task.make(job.seed)
+    data = job.data()
     outcome = Outcome(Ledger())
     if job.arm.learner:
         outcome = _run_one_shot(job, data, out, progress, crew)
@@ -316,10 +326,10 @@ def _run_rounds(job: Job, key: jax.Array, data: FederatedData, folder: Path, bef
 def _check_cohort(job: Job) -> None:
     """Before any other arm has worked in vain."""
     size = getattr(job.preset.methods.get(job.arm.method or ""), "cohort_size", None)
-    if size is None:
+    if size is None and job.arm.num_clients is None:
         return
-    num_clients = len(job.preset.task.make(job.seed).clients)
-    if size > num_clients:
+    num_clients = len(job.data().clients)
+    if size is not None and size > num_clients:
         raise CoreshotError(
             f"preset {job.preset.name}, arm {job.arm.label!r}: cohort_size is {size}, but there are only {num_clients} clients; "
             f"lower method.{job.arm.method}.cohort_size or add clients."
@@ -341,7 +351,7 @@ def reply_store(study: Study, out: Path) -> ReplyStore:
 
 def load_state(job: Job, out: Path) -> OneShotState:
     """What the server had received, read back from the run directory; where a message is missing, an error rather than training."""
-    data: FederatedData = job.preset.task.make(job.seed)
+    data = job.data()
     replies = reply_store(job.study, out)
     refused = {entry.client for entry in Ledger.from_json_lines((out / job.folder / "ledger.jsonl").read_text()).entries if entry.kind == "refused"}
     clients = {name: points for name, points in data.clients.items() if name not in refused or (0, name) in replies}

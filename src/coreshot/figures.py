@@ -1,10 +1,10 @@
-"""Drawings of the synthetic tasks: what clients held, what they sent, and what the server believes after it."""
+"""Drawings of a task: pages of pseudo-images, and of the synthetic tasks what clients held, what they sent, and what the server believes after it."""
 
 from __future__ import annotations
 
 import io
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -20,8 +20,9 @@ from matplotlib.patches import Patch
 from coreshot.data import FederatedData
 from coreshot.data.synthetic import INTERVALS, Moons, Regression, true_function
 from coreshot.evaluate import predict
+from coreshot.gallery import gallery
 from coreshot.models import Model
-from coreshot.types import Points, Posterior
+from coreshot.types import Coreset, Points, Posterior
 
 FIRST = (
     "FedAvg",
@@ -51,6 +52,7 @@ FIELD = LinearSegmentedColormap.from_list("class field", ["#7fa6e0", "#f7f5f2", 
 REGRESSION_X, REGRESSION_Y = (-1.2, 1.2), (-4.0, 4.0)
 MOONS_X, MOONS_Y = (-1.7, 2.7), (-1.35, 1.75)
 GRID_LINES, GRID_COLUMNS = 78, 110
+IMAGE_CLIENTS, IMAGES_EACH = 5, 30
 
 
 @dataclass(frozen=True)
@@ -83,6 +85,20 @@ def draw(task: Any, data: FederatedData, panels: Sequence[Panel]) -> Drawing | N
     ordered = sorted(panels, key=lambda panel: FIRST.index(panel.label) if panel.label in FIRST else len(FIRST))
     with matplotlib.rc_context(STYLE):
         return draw_task(data, ordered)
+
+
+def draw_images(coresets: Mapping[str, Coreset], names: Sequence[str]) -> Drawing:
+    """What the first few clients sent, a line or more for each, with the label above each image."""
+    shown = dict(list(coresets.items())[:IMAGE_CLIENTS])
+    images = np.concatenate([np.asarray(coreset.points.x)[:IMAGES_EACH] for coreset in shown.values()])
+    labels = np.concatenate([np.argmax(coreset.points.y, axis=1)[:IMAGES_EACH] for coreset in shown.values()])
+    num_columns = len(images) // len(shown)
+    figure = gallery(images, [names[label] for label in labels], num_columns=num_columns, line_names=list(shown), show_scale=True)
+    caption = (
+        f"The first {num_columns} pseudo-images of {len(shown)} clients, as the server received them; one scale for all, from {images.min():.2f} "
+        f"to {images.max():.2f} (real images lie in 0 to 1)."
+    )
+    return Drawing(figure, f"Pseudo-images of {', '.join(shown)}", caption)
 
 
 def render(drawing: Drawing, kind: Literal["png", "svg"]) -> bytes:

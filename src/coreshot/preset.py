@@ -35,6 +35,7 @@ class Arm:
     inference: str | None = None
     weighting: Weighting | None = None
     method: str | None = None
+    num_clients: Count | None = None  # only the task's first so many take part; all by default
 
     @property
     def slug(self) -> str:
@@ -149,8 +150,10 @@ def _read(name: str) -> dict[str, Any]:
 def _laid_over(below: dict[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
     merged = dict(below)
     for key, value in above.items():
-        both_tables = isinstance(value, Mapping) and isinstance(merged.get(key), dict)
-        merged[key] = _laid_over(merged[key], value) if both_tables else value
+        old = merged.get(key)
+        # A table that names another thing (another task, another network) takes the place of the old one: its keys mean nothing there.
+        is_change = isinstance(value, Mapping) and isinstance(old, dict) and value.get("name", old.get("name")) == old.get("name")
+        merged[key] = _laid_over(merged[key], value) if is_change else value
     return merged
 
 

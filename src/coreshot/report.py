@@ -16,10 +16,11 @@ from rich.table import Table
 
 from coreshot.convergence import HEADINGS, Curve, Unit, draw_convergence, matched, shown_metrics
 from coreshot.data import FederatedData
+from coreshot.data.characters import CHARACTERS
 from coreshot.errors import CoreshotError
 from coreshot.evaluate import NUM_BINS
 from coreshot.experiment import Job, collect, finished_jobs, has_curve, load_posterior, load_presets, load_state
-from coreshot.figures import Drawing, Panel, draw, render
+from coreshot.figures import IMAGE_CLIENTS, Drawing, Panel, draw, draw_images, render
 from coreshot.preset import Preset
 from coreshot.storage import read_json, write_bytes
 from coreshot.types import concatenate_points, points_of
@@ -258,6 +259,8 @@ def _check_grid(rows: Sequence[Row]) -> Grid:
 def _figure(folder: Path, preset: Preset, jobs: list[Job], rows: list[Row]) -> dict[str, Any] | None:
     seeds = [job.seed for job in jobs]
     seed = max(sorted(set(seeds)), key=seeds.count)  # the first of those with the most arms, so that a run in progress shows what it can
+    if len(preset.task.input_shape) == 3:
+        return _images(folder, [job for job in jobs if job.seed == seed])
     data: FederatedData = preset.task.make(seed)
     notes = {row["arm"]: _note(row) for row in rows if row["seed"] == seed}
     panels = [_panel(folder, job, data, notes.get(job.arm.label, "")) for job in jobs if job.seed == seed]
@@ -265,6 +268,15 @@ def _figure(folder: Path, preset: Preset, jobs: list[Job], rows: list[Row]) -> d
     if drawing is None:
         return None
     return {**_saved(folder, preset.name, drawing), "seed": seed, "num_panels": len(panels)}
+
+
+def _images(folder: Path, jobs: list[Job]) -> dict[str, Any] | None:
+    """A page of what was learned: pseudo-images of the first arm that learns any."""
+    learned = [job for job in jobs if job.arm.learner and job.study.learner and job.study.learner.num_chunks]
+    if not learned:
+        return None
+    drawing = draw_images(load_state(learned[0], folder).coresets, CHARACTERS)
+    return {**_saved(folder, learned[0].preset.name, drawing), "seed": learned[0].seed, "num_panels": IMAGE_CLIENTS}
 
 
 def _saved(folder: Path, name: str, drawing: Drawing) -> dict[str, Any]:
