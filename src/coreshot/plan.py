@@ -1,32 +1,36 @@
-"""What a preset will cost, said before any work: counts from its settings, bytes from an encoded message, time from a short calibration."""
+"""What a preset will cost, said before any work: counts from its settings, bytes from an encoded message, time from a short calibration.
+
+Time is passes (one point, forward and backward) times the seconds of a pass, which a short loop of real training steps measures.
+"""
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jaxtyping import Array
 from rich.table import Table
 
 from coreshot.data import FederatedData
-from coreshot.inference import Inference
-from coreshot.keys import client_key
 from coreshot.learners import BpcFkl, Learner
-from coreshot.learners._experts import bytes_needed
-from coreshot.learners._store import TRAJECTORIES_AT_ONCE
-from coreshot.learners.distill import distill
+from coreshot.learners._experts import bytes_needed, start_steps
 from coreshot.methods import Dosfl, FedPa
 from coreshot.methods.one_shot import coreset_message
 from coreshot.models import LogDensity, Model
-from coreshot.preset import Preset
+from coreshot.preset import Arm, Preset
 from coreshot.progress import Progress
 from coreshot.simulate import simulate
 from coreshot.study import Study
-from coreshot.types import Coreset, Message, concatenate_points, points_of
+from coreshot.types import Coreset, Message, Params, Points, concatenate_points, points_of
 from coreshot.wire import Ledger, encode_message
+
+NUM_PROBES = 10  # training steps that are timed
 
 
 def plan_table(preset: Preset, seeds: Sequence[int] | None, progress: Progress) -> Table:
@@ -51,24 +55,17 @@ def plan_table(preset: Preset, seeds: Sequence[int] | None, progress: Progress) 
         )
     for name in sorted({arm.inference for arm in preset.arms if arm.inference}):
         progress.say(f"{preset.name}: timing {name}")
-        inference, uses = preset.inferences[name], sum(arm.inference == name for arm in preset.arms)
-        seconds = len(seeds) * uses * _inference_seconds(preset.model, inference, data)
+        inference = preset.inferences[name]
+        passes = [inference.num_passes(_num_received(preset, arm, data)) for arm in preset.arms if arm.inference == name]
+        seconds = len(seeds) * sum(passes) * inference.num_chains * _pass_seconds(preset.model, _probe(data), 1)
         total += seconds
-        table.add_row(
-            f"server: {name}", f"{inference.num_gradients:,} gradients x {inference.num_chains} chains x {uses} arms", "", "", _time(seconds)
-        )
+        table.add_row(f"server: {name}", f"{max(passes):,} passes x {inference.num_chains} chains x {len(passes)} arms", "", "", _time(seconds))
     for name in sorted({arm.method for arm in preset.arms if arm.method}):
         progress.say(f"{preset.name}: timing {name}")
         uses = sum(arm.method == name for arm in preset.arms)
-        seconds = len(seeds) * uses * _method_seconds(preset, name, data)
+        seconds, wire = _method_cost(preset, name, data, len(seeds) * uses)
         total += seconds
-        table.add_row(
-            f"method: {name}",
-            f"{preset.methods[name].num_rounds:,} rounds x {uses} arms",
-            "",
-            _method_wire(preset, name, data, len(seeds) * uses),
-            _time(seconds),
-        )
+        table.add_row(f"method: {name}", f"{preset.methods[name].num_rounds:,} rounds x {uses} arms", "", wire, _time(seconds))
     table.add_row("total", "", "", "", _time(total))
     return table
 
@@ -84,8 +81,9 @@ def _work(learner: Learner, num_clients: int) -> str:
 def _room(learner: Learner, model: Model, data: FederatedData) -> str:
     if not isinstance(learner, BpcFkl):
         return ""
-    need = bytes_needed(learner.experts, learner.data_chain_length, len(data.clients), model.num_params())
-    return f"{need / 1e6:,.0f} MB of experts ({learner.experts.store})"
+    at_once = min(os.cpu_count() or 1, len(data.clients))
+    need = bytes_needed(learner.experts, learner.data_chain_length, 1, model.num_params(), learner.chain_optimizer)
+    return f"{need / 1e6:,.0f} MB of experts ({learner.experts.store}) a client, {at_once} at once"
 
 
 def _shortened(method: Any) -> tuple[Any, float]:
@@ -96,20 +94,16 @@ def _shortened(method: Any) -> tuple[Any, float]:
     return short, float(method.num_rounds)
 
 
-def _method_seconds(preset: Preset, name: str, data: FederatedData) -> float:
+def _method_cost(preset: Preset, name: str, data: FederatedData, num_runs: int) -> tuple[float, str]:
+    """Seconds, and what crosses the wire, from a round that is really run: the rounds of a method are alike."""
     short, times = _shortened(preset.methods[name])
-    study = Study(preset.agreement(), preset.network, method=short)
-    return times * _timed(lambda: simulate(jax.random.key(0), study, short, data.clients, Ledger()))
-
-
-def _method_wire(preset: Preset, name: str, data: FederatedData, num_runs: int) -> str:
-    """From one round that is really run: the rounds of a method are alike."""
-    short, _ = _shortened(preset.methods[name])
-    ledger = Ledger()
-    simulate(jax.random.key(0), Study(preset.agreement(), preset.network, method=short), short, data.clients, ledger)
-    times = num_runs * preset.methods[name].num_rounds
-    up, down = (times * ledger.bytes(direction) for direction in ("up", "down"))
-    return f"{times * ledger.floats('up'):,} floats, {up:,} bytes up; {times * ledger.floats('down'):,} floats, {down:,} bytes down"
+    study, ledger = Study(preset.agreement(), preset.network, method=short), Ledger()
+    simulate(jax.random.key(0), study, short, data.clients, ledger)
+    seconds = _timed(lambda: simulate(jax.random.key(0), study, short, data.clients, Ledger()), is_compiled=True)
+    rounds = num_runs * preset.methods[name].num_rounds
+    up, down = (rounds * ledger.bytes(direction) for direction in ("up", "down"))
+    wire = f"{rounds * ledger.floats('up'):,} floats, {up:,} bytes up; {rounds * ledger.floats('down'):,} floats, {down:,} bytes down"
+    return num_runs * times * seconds, wire
 
 
 def _wire(preset: Preset, name: str, data: FederatedData, num_seeds: int) -> str:
@@ -134,41 +128,68 @@ def _example_coreset(learner: Learner, model: Model, size: int) -> Coreset:
 
 
 def _learner_seconds(model: Model, learner: Learner, data: FederatedData) -> float:
-    """From two short runs, each timed once it is compiled: what an update costs, and what the experts cost."""
-    keys = {name: client_key(jax.random.key(0), 0, name) for name in data.clients}
-
-    def run(learner: Learner) -> float:
-        return _timed(lambda: distill(model, learner, data.clients, keys, jax.random.key(0)))
-
+    """Clients run beside each other, one a core: so many rounds of one client's time as there are clients a core."""
     if not isinstance(learner, BpcFkl):
-        return run(learner)
-    few = replace(learner.experts, num_trajectories=min(TRAJECTORIES_AT_ONCE, learner.experts.num_trajectories))
-    one, three = (run(replace(learner, num_updates=updates, experts=few)) for updates in (1, 3))
-    per_update = max(three - one, 0.0) / 2
-    batches = learner.experts.num_trajectories / few.num_trajectories
-    return per_update * learner.num_updates + batches * max(one - per_update, 0.0)
+        return 0.0
+    num_cores = min(os.cpu_count() or 1, len(data.clients))
+    points = _probe(data, learner.batch_size)
+    passes = learner.batch_size * _training_steps(learner) + 2 / 3 * learner.num_points * _input_gradients(learner)
+    return passes * _pass_seconds(model, points, learner.num_trajectories, num_cores) * -(-len(data.clients) // num_cores)
 
 
-def _inference_seconds(model: Model, inference: Inference, data: FederatedData) -> float:
-    """The cost of a gradient on all points of all clients (an upper bound: a coreset has fewer), times how many there will be."""
-    pooled = LogDensity(model, concatenate_points(list(data.clients.values())))
-    params = jax.vmap(model.init)(jax.random.split(jax.random.key(0), inference.num_chains))
-    num_probes = 20
+def _training_steps(learner: BpcFkl) -> int:
+    """Of one set of weights, on a batch: experts, the chains of all updates, and those of the start's search."""
+    experts, updates = learner.experts, learner.num_updates * learner.num_trajectories
+    is_searched = learner.guidance == "client" and learner.num_starts > 1
+    chains = (updates + is_searched * learner.num_starts * learner.num_trajectories) * learner.coreset_chain_length
+    if experts.store != "replay":
+        return chains + experts.num_trajectories * experts.num_steps
+    num_starts = len(start_steps(experts, learner.data_chain_length))
+    pool = min(experts.pool, experts.num_trajectories)
+    begun = pool * (num_starts * experts.save_interval // 2 + learner.data_chain_length)
+    renewed = updates // num_starts * learner.data_chain_length
+    return chains + begun + renewed + 2 * updates * experts.save_interval
+
+
+def _input_gradients(learner: BpcFkl) -> int:
+    """Of all points, in their inputs: two thirds of a training step, which also wants that of the weights."""
+    of_data = learner.num_data_draws or learner.num_trajectories * learner.num_noise_samples
+    return learner.num_updates * (learner.num_trajectories * learner.num_noise_samples + of_data)
+
+
+def _num_received(preset: Preset, arm: Arm, data: FederatedData) -> int:
+    """How many points the server will have."""
+    each = preset.learners[str(arm.learner)].num_points
+    clients = list(data.clients.values())[: arm.num_clients]
+    return sum(each or points.num_points for points in clients)
+
+
+def _probe(data: FederatedData, size: int = 25) -> Points:
+    points = concatenate_points(list(data.clients.values())[:2])
+    return jax.tree.map(lambda array: array[:size], points)
+
+
+def _pass_seconds(model: Model, points: Points, num_weights: int, num_threads: int = 1) -> float:
+    """Of a training step, over its points and over the sets of weights that take it together, with so many threads doing the same."""
+    log_density = LogDensity(model, points)
+    params = jax.vmap(model.init)(jax.random.split(jax.random.key(0), num_weights))
 
     @jax.jit
-    def climb(params):  # type: ignore[no-untyped-def]
-        def body(_, params):  # type: ignore[no-untyped-def]
-            gradient = jax.vmap(jax.grad(pooled))(params)
-            return jax.tree.map(lambda value, slope: value + 1e-9 * slope, params, gradient)
+    def train(params: Params) -> Params:
+        def step(_: Array, params: Params) -> Params:
+            return jax.tree.map(lambda value, slope: value + 1e-9 * slope, params, jax.grad(log_density)(params))
 
-        return jax.lax.fori_loop(0, num_probes, body, params)
+        return model.each(lambda params: jax.lax.fori_loop(0, NUM_PROBES, step, params))(params)
 
-    return _timed(lambda: jax.block_until_ready(climb(params))) / num_probes * inference.num_gradients
+    with ThreadPoolExecutor(num_threads) as pool:
+        seconds = _timed(lambda: list(pool.map(lambda _: jax.block_until_ready(train(params)), range(num_threads))))
+    return seconds / NUM_PROBES / points.num_points / num_weights
 
 
-def _timed(work: Callable[[], object]) -> float:
+def _timed(work: Callable[[], object], is_compiled: bool = False) -> float:
     """Seconds of the second call: the first compiles."""
-    work()
+    if not is_compiled:
+        work()
     began = time.perf_counter()
     work()
     return time.perf_counter() - began

@@ -48,9 +48,9 @@ class Hmc:
     map_step_size: Positive = 1e-2
     map_batch_size: Count | None = None  # of those steps of Adam; the transitions themselves see all points
 
-    @property
-    def num_gradients(self) -> int:
-        return self.map_steps + (self.num_warmup + self.num_samples) * self.num_integration_steps
+    def num_passes(self, num_points: int) -> int:
+        transitions = (self.num_warmup + self.num_samples) * self.num_integration_steps
+        return self.map_steps * min(self.map_batch_size or num_points, num_points) + transitions * num_points
 
     def __call__(self, key: PRNGKey, log_density: LogDensity, init: Params) -> tuple[Posterior, Info]:
         return sample_chains(self, key, log_density, init)

@@ -38,9 +38,8 @@ class MapEstimate:
     batch_size: Count | None = None  # drawn anew for each step; None: all points
     num_chains: Count = 1  # more than one: an ensemble of MAPs from as many starts
 
-    @property
-    def num_gradients(self) -> int:
-        return self.num_steps
+    def num_passes(self, num_points: int) -> int:
+        return self.num_steps * min(self.batch_size or num_points, num_points)
 
     def __call__(self, key: PRNGKey, log_density: LogDensity, init: Params) -> tuple[Posterior, Info]:
         return _climb_all(self, jax.random.split(key, self.num_chains), log_density, init)

@@ -31,9 +31,8 @@ class Nuts:
     map_steps: Annotated[int, Field(ge=0)] = 0  # of Adam before the warm-up; 0 starts at the initial weights
     map_step_size: Positive = 1e-2
 
-    @property
-    def num_gradients(self) -> int:
-        return self.map_steps + (self.num_warmup + self.num_samples) * 2**self.max_doublings
+    def num_passes(self, num_points: int) -> int:
+        return (self.map_steps + (self.num_warmup + self.num_samples) * 2**self.max_doublings) * num_points
 
     def __call__(self, key: PRNGKey, log_density: LogDensity, init: Params) -> tuple[Posterior, Info]:
         return _sample_chains(self, key, log_density, init)

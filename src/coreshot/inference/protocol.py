@@ -17,9 +17,8 @@ class Inference(Protocol):
     def num_chains(self) -> int:
         """How many initial weights it wants."""
 
-    @property
-    def num_gradients(self) -> int:
-        """How many gradients of the log density a chain takes, at most: what a plan counts."""
+    def num_passes(self, num_points: int) -> int:
+        """How often a chain takes the gradient at one point, at most, when there are so many: what a plan counts."""
 
     def __call__(self, key: PRNGKey, log_density: LogDensity, init: Params) -> tuple[Posterior, Info]:
         """init has a leading chain axis; the posterior's samples are ordered by chain, then by draw."""
