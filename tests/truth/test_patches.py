@@ -6,7 +6,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from coreshot.patches import max_pool, patch_convolution
+from coreshot import patches
+from coreshot.patches import WHOLE_BATCH, images_at_once, max_pool, patch_convolution
 
 DRAWS = np.random.default_rng(0)
 INPUTS = jnp.asarray(DRAWS.normal(size=(2, 7, 6, 3)), jnp.float32)
@@ -30,6 +31,36 @@ def test_patches_are_the_convolution(padding):
     theirs = with_gradients(lambda inputs, kernel: convolution(inputs, kernel, padding), INPUTS, KERNEL)
     for one, other in zip(ours, theirs, strict=True):
         np.testing.assert_allclose(one, other, atol=2e-5)
+
+
+@pytest.mark.parametrize("num_images", [1, 5])
+def test_large_images_go_one_after_the_other_and_give_the_same(num_images):
+    """26 x 26 x 32, as the paper's second layer: the patches of one image are 166,000 floats, so each is a part of its own."""
+    assert images_at_once(24 * 24 * 9 * 32) == 1 < WHOLE_BATCH
+    inputs = jnp.asarray(DRAWS.normal(size=(num_images, 26, 26, 32)), jnp.float32)
+    kernel = jnp.asarray(DRAWS.normal(size=(3, 3, 32, 4)), jnp.float32) / 17  # so that outputs are of size one
+    ours = with_gradients(lambda inputs, kernel: patch_convolution(inputs, kernel, (1, 1), "VALID"), inputs, kernel)
+    theirs = with_gradients(lambda inputs, kernel: convolution(inputs, kernel, "VALID"), inputs, kernel)
+    for one, other in zip(ours, theirs, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-5 * float(jnp.max(jnp.abs(other))))
+
+
+def test_a_part_that_does_not_come_out_even_is_padded_and_cut(monkeypatch):
+    monkeypatch.setattr(patches, "CACHE_FLOATS", 2 * 5 * 4 * 27)  # two of the small images at a time
+    inputs = jnp.concatenate([INPUTS, INPUTS[:1] + 1])
+    np.testing.assert_allclose(patch_convolution(inputs, KERNEL, (1, 1), "VALID"), convolution(inputs, KERNEL, "VALID"), atol=2e-5)
+
+
+def test_second_derivatives_are_those_of_the_convolution(monkeypatch):
+    """DOSFL differentiates through training steps."""
+    monkeypatch.setattr(patches, "CACHE_FLOATS", 1)
+
+    def curvature(function):
+        slope = jax.grad(lambda kernel, inputs: jnp.sum(jnp.sin(function(inputs, kernel))))
+        return jax.grad(lambda inputs: jnp.sum(slope(KERNEL, inputs) ** 2))(INPUTS)
+
+    ours = curvature(lambda inputs, kernel: patch_convolution(inputs, kernel, (1, 1), "VALID"))
+    np.testing.assert_allclose(ours, curvature(lambda inputs, kernel: convolution(inputs, kernel, "VALID")), rtol=1e-3, atol=1e-3)
 
 
 def test_negative_control_a_flipped_kernel_is_another_convolution():
