@@ -27,6 +27,7 @@ class Handwriting:
     num_clients: Count
     train_fraction: Annotated[float, Field(gt=0, le=1)]  # of each client's images; the rest is not used
     source: str  # the name of the set on the shelf
+    min_images: Count = 1  # a client that would train with fewer is left out: a coreset of K wants at least K
     num_test: Count | None = None  # a random part of the test images; all of them by default
     num_test_clients: Count = 33  # for a set that names no test images: its last clients test, and never train
 
@@ -61,12 +62,21 @@ class Handwriting:
             raise CoreshotError(
                 f"task {self.task}: num_clients = {self.num_clients}, but data set {self.source!r} has {len(clients)} clients{kept}; lower it."
             )
-        return clients[: self.num_clients], testers or clients[-self.num_test_clients :]
+        trainers = [holder for holder in clients[:spare] if self._num_training(holder) >= self.min_images]
+        if len(trainers) < self.num_clients:
+            raise CoreshotError(
+                f"task {self.task}: num_clients = {self.num_clients}, but only {len(trainers)} clients of data set {self.source!r} train with "
+                f"min_images = {self.min_images} or more; lower one of them."
+            )
+        return trainers[: self.num_clients], testers or clients[-self.num_test_clients :]
+
+    def _num_training(self, holder: shelf.Holder) -> int:
+        return max(1, round(self.train_fraction * holder.count))
 
     def _training_rows(self, holder: shelf.Holder, seed: int) -> np.ndarray:
         # By the client's name: its share does not depend on who else takes part.
         order = np.random.default_rng([seed, zlib.crc32(holder.name.encode())]).permutation(holder.count)
-        return holder.start + np.sort(order[: max(1, round(self.train_fraction * holder.count))])
+        return holder.start + np.sort(order[: self._num_training(holder)])
 
     def _test_rows(self, testers: Sequence[shelf.Holder], seed: int) -> np.ndarray:
         rows = np.concatenate([np.arange(holder.start, holder.start + holder.count) for holder in testers])
