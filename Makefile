@@ -15,12 +15,13 @@ test: install
 	$(BIN)/pytest -n 2
 
 # coreshot beside its peers, each peer in an environment of its own; writes bench.json.
-bench: install .venv-fedjax/installed
-	$(BIN)/python benchmarks/run.py .venv-fedjax/bin/python
+# About ten minutes on two idle cores; `python benchmarks/run.py --only fkl_update` runs a part.
+bench: install .venv-fedjax/installed .venv-torch/installed
+	$(BIN)/python benchmarks/run.py
 
-.venv-fedjax/installed: benchmarks/fedjax-requirements.txt
-	test -x .venv-fedjax/bin/python || $(PYTHON) -m venv .venv-fedjax
-	.venv-fedjax/bin/python -m pip install --quiet --disable-pip-version-check -r benchmarks/fedjax-requirements.txt
+.venv-%/installed: benchmarks/%-requirements.txt
+	test -x .venv-$*/bin/python || $(PYTHON) -m venv .venv-$*
+	.venv-$*/bin/python -m pip install --quiet --disable-pip-version-check -r $<
 	touch $@
 
 install: $(STAMP)
@@ -33,4 +34,4 @@ $(STAMP): pyproject.toml constraints.txt
 	touch $(STAMP)
 
 clean:
-	rm -rf .venv .venv-fedjax .mypy_cache .ruff_cache .pytest_cache
+	rm -rf .venv .venv-fedjax .venv-torch .mypy_cache .ruff_cache .pytest_cache

@@ -1,10 +1,9 @@
 """coreshot's side: the same round, through the wire and the ledger as in every simulation."""
 
-import sys
-import time
-
 import jax
 import numpy as np
+from compilations import compiled_once
+from turns import serve
 
 from coreshot.methods import FedAvg
 from coreshot.models import ConvNet
@@ -34,11 +33,13 @@ def main() -> None:
         x, label = draws.random((NUM_EXAMPLES, 28, 28, 1), np.float32), draws.integers(62, size=NUM_EXAMPLES)
         clients[str(index)] = points_of(x, np.eye(62, dtype=np.float32)[label])
     state = method.init(jax.random.key(0), study.model, study.shared_key)
-    for _ in sys.stdin:
-        began = time.perf_counter()
+
+    def one_round() -> None:
+        nonlocal state
         state = simulate(jax.random.key(0), study, method, clients, Ledger(), state=method.begin(state.params))
         jax.block_until_ready(state.params)
-        print(time.perf_counter() - began, flush=True)
+
+    serve(compiled_once(one_round))
 
 
 if __name__ == "__main__":

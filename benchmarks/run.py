@@ -1,59 +1,128 @@
-"""`make bench`: coreshot beside its peers, in one run, as ratios. The two sides take turns, so that a busy machine slows both alike.
+"""`make bench`: coreshot beside its peers and this machine's own limits, in one run, as ratios. Writes bench.json, {name: value}.
 
-Writes bench.json, {name: value}.
+`python benchmarks/run.py --only fkl_update` measures one part and writes nothing. A peer runs in an environment of its own
+(.venv-fedjax, .venv-torch: `make bench` makes them), or in this one if that is missing: `pip install -e '.[bench]'` brings torch.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import subprocess
 import sys
+import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from statistics import median
 
+from client_seconds import client_seconds
+from store import store
+from turns import take_turns
+
 HERE = Path(__file__).parent
-NUM_TIMED = 7
+OUTPUT = Path("bench.json")
+UPDATES_PER_TURN = {"moons": 20, "emnist": 1}  # a chunk, as runs compile it; of EMNIST one update is long enough
+TORCH_WAYS = {"moons": ["in_threads"], "emnist": ["in_turn", "in_threads"]}  # moons has one client, and a second core slows its small products down
+MEANING = {
+    "cores": "of this machine",
+    "fedavg_round_seconds": "coreshot's, one FedAvg round of the paper's ConvNet, 10 clients x 10 steps x batch 25",
+    "fedjax_round_seconds": "FedJAX's, the same round",
+    "fedavg_round_over_fedjax": "their ratio; below 1 coreshot is faster",
+    "sgemm_gflops": "of a 2048 x 2048 float32 matrix product in jax",
+    "conv_chain_gflops": "nominal, of the compiled coreset chain (ConvNet, K = 62, 5 chains), a client on each core",
+    "conv_chain_over_sgemm": "their ratio: how much of the matrix product's speed the chain keeps",
+    "conv_chain_alone_over_sgemm": "the same with one client alone on all cores",
+    "second_call_compilations": "programs that the chain's later calls compile",
+    "patches_over_lax_conv": "how many times as fast the chain is with our convolution as with XLA's own",
+    "fkl_update_seconds_moons": "coreshot's, one BPC-fKL pseudodata update at the paper's moons settings",
+    "torch_update_seconds_moons": "plain torch's, the same update",
+    "fkl_update_over_torch_moons": "how many times as fast coreshot is",
+    "fkl_update_seconds_emnist": "coreshot's, an update of two clients at the paper's EMNIST settings, a tenth of its chain and noise samples",
+    "torch_update_seconds_emnist": "plain torch's, the same updates",
+    "fkl_update_over_torch_emnist": "how many times as fast coreshot is",
+    "store_over_float32": "bytes of the experts at the paper's EMNIST settings, over all checkpoints in float32 (72.9 GB a client)",
+    "store_float16_over_float32": "the same with the drawable checkpoints in float16",
+    "client_seconds": "of all clients with BPC-fKL, digits_quick",
+    "fedavg_client_seconds": "of all clients with FedAvg until it was as accurate",
+    "client_seconds_over_fedavg": "their ratio: what one round of communication costs in time",
+    "peak_memory_mb": "of a process for one client's update at the paper's EMNIST settings",
+    "time_growth_k_half": "time of an EMNIST update with K = 31 over K = 62",
+    "time_growth_k_2x": "with K = 124 over K = 62",
+    "time_growth_clients_half": "for 1 client over 2",
+    "time_growth_clients_2x": "for 4 clients over 2",
+    "time_growth_width_half": "with half the channels and hidden units (a quarter of the work)",
+    "time_growth_width_2x": "with twice the channels and hidden units (four times the work)",
+}
 
 
-def fedavg_round(fedjax_python: str) -> dict[str, float]:
-    """Seconds of one FedAvg round (ConvNet, 10 clients x 10 local steps x batch 25), the median of turns taken warm, and their ratio."""
-    commands = {"coreshot": (sys.executable, "coreshot_round.py"), "fedjax": (fedjax_python, "fedjax_round.py")}
+def peer(name: str) -> str:
+    """The interpreter that has it."""
+    own = HERE.parent / f".venv-{name}" / "bin" / "python"
+    return str(own) if own.exists() else sys.executable
+
+
+def script(name: str, *arguments: str, python: str = sys.executable) -> list[str]:
+    return [python, str(HERE / name), *arguments]
+
+
+def measured(name: str) -> dict[str, float]:
+    """By a script that prints what it found, in a process of its own."""
     environment = {**os.environ, "JAX_PLATFORMS": "cpu"}
-    sides = {
-        name: subprocess.Popen([python, str(HERE / script)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment)
-        for name, (python, script) in commands.items()
-    }
-    seconds: dict[str, list[float]] = {name: [] for name in sides}
-    for turn in range(2 + NUM_TIMED):  # the first two warm up: compilation, and the allocator
-        for name, side in sides.items():
-            assert side.stdin is not None
-            assert side.stdout is not None
-            side.stdin.write("\n")
-            side.stdin.flush()
-            line = side.stdout.readline()
-            if not line:
-                sys.exit(f"bench: {name} ended with {side.wait()}; its own words are above.")
-            took = float(line)
-            print(f"{name} round {turn}: {took:.2f} s{' (warming up)' if turn < 2 else ''}", flush=True)
-            if turn >= 2:
-                seconds[name].append(took)
-    for side in sides.values():
-        side.communicate()
-    ours, theirs = median(seconds["coreshot"]), median(seconds["fedjax"])
-    return {
-        "cores": float(os.cpu_count() or 0),
-        "fedavg_round_seconds": ours,
-        "fedjax_round_seconds": theirs,
-        "fedavg_round_over_fedjax": ours / theirs,
-    }
+    return json.loads(subprocess.run(script(name), check=True, stdout=subprocess.PIPE, text=True, env=environment).stdout)
+
+
+def fedavg_round() -> dict[str, float]:
+    sides = {"coreshot": script("coreshot_round.py"), "fedjax": script("fedjax_round.py", python=peer("fedjax"))}
+    seconds = {name: median(turns) for name, turns in take_turns("FedAvg round", sides, num_timed=5).items()}
+    ours, theirs = seconds["coreshot"], seconds["fedjax"]
+    return {"fedavg_round_seconds": ours, "fedjax_round_seconds": theirs, "fedavg_round_over_fedjax": ours / theirs}
+
+
+def fkl_update() -> dict[str, float]:
+    """Where torch has two ways to use the cores, the faster one counts."""
+    with tempfile.TemporaryDirectory() as folder:
+        case = f"{folder}/case.safetensors"
+        subprocess.run(script("agreement.py", case), check=True, env={**os.environ, "JAX_PLATFORMS": "cpu"})
+        subprocess.run(script("torch_update.py", "check", case, python=peer("torch")), check=True)
+    found = {}
+    for task, updates in UPDATES_PER_TURN.items():
+        sides = {"coreshot": script("coreshot_update.py", task, str(updates))}
+        sides |= {f"torch {way}": script("torch_update.py", task, way, python=peer("torch")) for way in TORCH_WAYS[task]}
+        seconds = {name: median(turns) for name, turns in take_turns(f"{task} update", sides, num_timed=4, num_warm=1).items()}
+        ours = seconds.pop("coreshot") / updates
+        theirs = min(seconds.values())
+        found |= {f"fkl_update_seconds_{task}": ours, f"torch_update_seconds_{task}": theirs, f"fkl_update_over_torch_{task}": theirs / ours}
+    return found
+
+
+PARTS: dict[str, Callable[[], dict[str, float]]] = {
+    "store": store,
+    "conv_chain": lambda: measured("chain.py"),
+    "convolutions": lambda: measured("convolutions.py"),
+    "fkl_update": fkl_update,
+    "fedavg_round": fedavg_round,
+    "peak_memory": lambda: measured("peak_memory.py"),
+    "time_growth": lambda: measured("time_growth.py"),
+    "client_seconds": client_seconds,
+}
 
 
 def main() -> None:
-    Path("bench.json").unlink(missing_ok=True)  # an old result must not pass for one of this run
-    found = {name: round(value, 4) for name, value in fedavg_round(sys.argv[1]).items()}
-    Path("bench.json").write_text(json.dumps(found, indent=1) + "\n")
-    print(json.dumps(found, indent=1))
+    parser = argparse.ArgumentParser(description="Measures coreshot; writes bench.json.")
+    parser.add_argument("--only", choices=PARTS, help="this part; bench.json stays as it is")
+    only = parser.parse_args().only
+    if not only:
+        OUTPUT.unlink(missing_ok=True)  # an old result must not pass for one of this run
+    found: dict[str, float] = {"cores": float(os.cpu_count() or 0)}
+    for name in [only] if only else PARTS:
+        print(f"{name} ...", flush=True)
+        values = {key: float(f"{value:.4g}") for key, value in PARTS[name]().items()}
+        for key, value in values.items():
+            print(f"{key:30} {value:10g}  {MEANING[key]}", flush=True)
+        found |= values
+        if not only:
+            OUTPUT.write_text(json.dumps(found, indent=1) + "\n")
 
 
 if __name__ == "__main__":
