@@ -58,7 +58,7 @@ def source(project: Path) -> Path:
 @pytest.fixture
 def one_group(monkeypatch: pytest.MonkeyPatch) -> None:
     """All clients are learned together: neighbours are then really neighbours."""
-    monkeypatch.setattr("coreshot.learners.distill.CLIENTS_PER_GROUP", 100)
+    monkeypatch.setattr("coreshot.learners.distill.clients_per_group", lambda: 100)
 
 
 # A conjugate model: one Dense layer, so theta = (bias, two slopes), and every posterior is a Gaussian that can be written down.

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from coreshot.errors import CoreshotError
+from coreshot.learners.distill import clients_per_group
 from coreshot.methods.protocol import Method, OnChunk
 from coreshot.study import Study
 from coreshot.types import Message, Points, PRNGKey
@@ -45,23 +46,28 @@ class Crew(Protocol):
 
 
 class Threads:
-    """One client a core, in this process."""
+    """One client a core, in this process; where several are vmapped, one group of them a core."""
 
     def answers(
         self, key: PRNGKey, study: Study, method: Method, clients: Mapping[str, Points], inbox: Sequence[Message], on_chunk: OnChunk
     ) -> Iterator[tuple[str, Answer]]:
-        num_threads = min(os.cpu_count() or 1, len(clients))
+        names, size = list(clients), clients_per_group()
+        groups = [names[first : first + size] for first in range(0, len(names), size)]
+        num_threads = min(os.cpu_count() or 1, len(groups))
 
-        def one(name: str) -> tuple[str, Answer]:
+        def run(group: list[str]) -> list[tuple[str, Answer]]:
             began = time.perf_counter()
-            message, notes = method.reply(key, study.model, {name: clients[name]}, inbox, study.shared_key, on_chunk)[name]
-            data = encode_message(message, study_hash=study.hash, client=name)
-            return name, Reply(data, (time.perf_counter() - began) / num_threads, notes)
+            answers = method.reply(key, study.model, {name: clients[name] for name in group}, inbox, study.shared_key, on_chunk)
+            seconds = (time.perf_counter() - began) / num_threads / len(group)
+            return [
+                (name, Reply(encode_message(message, study_hash=study.hash, client=name), seconds, notes))
+                for name, (message, notes) in answers.items()
+            ]
 
         pool = ThreadPoolExecutor(num_threads)
         try:
-            for done in as_completed([pool.submit(one, name) for name in clients]):
-                yield done.result()
+            for done in as_completed([pool.submit(run, group) for group in groups]):
+                yield from done.result()
         finally:
             pool.shutdown(cancel_futures=True)  # after an error, clients that have not begun do not begin
 

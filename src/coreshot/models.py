@@ -30,21 +30,25 @@ class Network(Protocol):
         """Whether a batch under one set of weights already fills a core's cache: several sets then run one after the other."""
 
 
+Precision = Literal["float32", "bfloat16"]  # of products and activations; weights, and what is computed from the outputs, stay float32
+
+
 class MlpModule(nn.Module):
     hidden: tuple[int, ...]
     activation: str
     norm_groups: int
     num_outputs: int
+    precision: Precision
 
     @nn.compact
     def __call__(self, x: Array) -> Array:
         x = x.reshape(x.shape[0], -1)
         for width in self.hidden:
-            x = nn.Dense(width)(x)
+            x = nn.Dense(width, dtype=self.precision)(x)
             if self.norm_groups:
-                x = nn.GroupNorm(num_groups=self.norm_groups)(x)
+                x = nn.GroupNorm(num_groups=self.norm_groups, dtype=self.precision)(x)
             x = ACTIVATIONS[self.activation](x)
-        return nn.Dense(self.num_outputs)(x)
+        return nn.Dense(self.num_outputs, dtype=self.precision)(x).astype(jnp.float32)
 
 
 @settings
@@ -54,9 +58,10 @@ class Mlp:
     hidden: tuple[Count, ...]
     activation: Literal["relu", "swish", "tanh"]
     norm_groups: Annotated[int, Field(ge=0)] = 0
+    precision: Precision = "float32"
 
     def build(self, num_outputs: int) -> nn.Module:
-        return MlpModule(self.hidden, self.activation, self.norm_groups, num_outputs)
+        return MlpModule(self.hidden, self.activation, self.norm_groups, num_outputs, self.precision)
 
     def fills_cache(self, input_shape: tuple[int, ...]) -> bool:
         return False
@@ -66,15 +71,16 @@ class ConvNetModule(nn.Module):
     channels: tuple[int, ...]
     dense: tuple[int, ...]
     num_outputs: int
+    precision: Precision
 
     @nn.compact
     def __call__(self, x: Array) -> Array:
         for width in self.channels:
-            x = nn.relu(nn.Conv(width, (3, 3), padding="VALID", conv_general_dilated=convolution())(x))
+            x = nn.relu(nn.Conv(width, (3, 3), padding="VALID", dtype=self.precision, conv_general_dilated=convolution())(x))
         x = max_pool(x).reshape(x.shape[0], -1)
         for width in self.dense:
-            x = nn.relu(nn.Dense(width)(x))
-        return nn.Dense(self.num_outputs)(x)
+            x = nn.relu(nn.Dense(width, dtype=self.precision)(x))
+        return nn.Dense(self.num_outputs, dtype=self.precision)(x).astype(jnp.float32)
 
 
 @settings
@@ -83,9 +89,10 @@ class ConvNet:
 
     channels: tuple[Count, ...]
     dense: tuple[Count, ...]
+    precision: Precision = "float32"
 
     def build(self, num_outputs: int) -> nn.Module:
-        return ConvNetModule(self.channels, self.dense, num_outputs)
+        return ConvNetModule(self.channels, self.dense, num_outputs, self.precision)
 
     def fills_cache(self, input_shape: tuple[int, ...]) -> bool:
         height, width, depth = input_shape

@@ -7,7 +7,7 @@ import pytest
 from coreshot.config import decode_named, encode_named
 from coreshot.keys import client_key
 from coreshot.learners import LEARNERS
-from coreshot.learners._experts import _trajectories
+from coreshot.learners._store import _trajectories
 from coreshot.learners.bpc_fkl import _run_chunk
 from coreshot.learners.distill import distill
 from coreshot.methods.one_shot import coreset_message, message_coreset

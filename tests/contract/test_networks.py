@@ -109,3 +109,23 @@ def test_missing_setting_is_named():
 def test_the_papers_convnet_has_its_number_of_weights():
     network = decode_named(NETWORKS, {"name": "convnet", "channels": [32, 64], "dense": [128]}, "test", "network")
     assert Model(network, "classification", (28, 28, 1), 62, 0.1, 1.0).num_params() == 1_206_590
+
+
+def test_half_precision_is_close_but_not_the_same_and_keeps_float32_weights(name, inputs):
+    whole, half = (
+        Model(
+            decode_named(NETWORKS, {"name": name, **SETTINGS[name], "precision": one}, "test", "network"),
+            "classification",
+            INPUT_SHAPES[name],
+            3,
+            0.1,
+            1.0,
+        )
+        for one in ("float32", "bfloat16")
+    )
+    params = half.init(jax.random.key(0))
+    assert all(leaf.dtype == np.float32 for leaf in jax.tree.leaves(params))
+    outputs = half.apply(params, inputs)
+    assert outputs.dtype == np.float32
+    difference = np.max(np.abs(outputs - whole.apply(params, inputs)))
+    assert 0 < difference < 0.05  # bfloat16 has 8 bits: some 2^-8 of values of size one

@@ -232,7 +232,7 @@ def test_a_refused_reply_of_a_single_exchange_is_noted(tmp_path, monkeypatch, ar
             replace(message, arrays={**message.arrays, "x": jnp.nan * message.arrays["x"]}) if is_bad else message, client=client, **rest
         )
 
-    monkeypatch.setattr("coreshot.simulate.encode_message", spoilt)
+    monkeypatch.setattr("coreshot.crew.encode_message", spoilt)
     run([small_preset(arm)], tmp_path)
     ledger = next(tmp_path.rglob("ledger.jsonl")).read_text()
     assert '"refused"' in ledger

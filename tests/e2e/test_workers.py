@@ -16,6 +16,10 @@ TINY = """
 base = "digits_quick"
 title = "digits, tiny"
 
+[network]
+channels = [2]
+dense = []
+
 [task]
 num_clients = 4
 
@@ -55,7 +59,8 @@ def preset(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def environment():
-    return {**os.environ, "JAX_PLATFORMS": "cpu", "JAX_COMPILATION_CACHE_DIR": jax.config.values["jax_compilation_cache_dir"]}
+    cache = {"JAX_COMPILATION_CACHE_DIR": jax.config.values["jax_compilation_cache_dir"], "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0.1"}
+    return {**os.environ, "JAX_PLATFORMS": "cpu", **cache}
 
 
 def command(*arguments):

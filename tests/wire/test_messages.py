@@ -234,7 +234,9 @@ def unsafe_imports(text):
             found |= {alias.name.partition(".")[0] for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
             found.add(node.module.partition(".")[0])
-        elif isinstance(node, ast.keyword) and node.arg == "allow_pickle":
+        elif (
+            isinstance(node, ast.keyword) and node.arg == "allow_pickle" and not (isinstance(node.value, ast.Constant) and node.value.value is False)
+        ):
             found.add("pickle")
     return found & LOADERS_OF_CODE
 
@@ -245,6 +247,15 @@ def test_nothing_is_unpickled(source):
     assert {str(path): unsafe_imports(path.read_text()) for path in files if unsafe_imports(path.read_text())} == {}
 
 
-@pytest.mark.parametrize("text", ["import pickle", "from pickle import loads", "def f():\n    import joblib.memory", "np.load(f, allow_pickle=True)"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "import pickle",
+        "from pickle import loads",
+        "def f():\n    import joblib.memory",
+        "np.load(f, allow_pickle=True)",
+        "np.load(f, allow_pickle=flag)",
+    ],
+)
 def test_negative_control_unpickling_is_found(text):
     assert unsafe_imports(text)

@@ -19,7 +19,8 @@ from coreshot.learners._experts import Carry, Recipe, bytes_needed, drawable_ste
 from coreshot.models import Model
 from coreshot.types import Points, PRNGKey
 
-TRAJECTORIES_AT_ONCE = 20  # per client; bounds the memory of one compiled call
+TRAJECTORIES_AT_ONCE = 20  # in one compiled call, whose checkpoints are at most
+CALL_BYTES = 1 << 30
 
 
 @dataclass(frozen=True)
@@ -72,8 +73,9 @@ def train_experts(recipe: Recipe, keys: Key[Array, " clients"], points: Points, 
     experts, chain_length = recipe.experts, recipe.chain_length
     steps = drawable_steps(experts, chain_length)
     checkpoints = _allocate(recipe, (len(keys), experts.num_trajectories, len(steps), recipe.model.num_params()))
-    for first in range(0, experts.num_trajectories, TRAJECTORIES_AT_ONCE):
-        index = jnp.arange(first, min(first + TRAJECTORIES_AT_ONCE, experts.num_trajectories))
+    at_once = max(1, min(TRAJECTORIES_AT_ONCE, CALL_BYTES // (checkpoints[:, 0].size * 4)))
+    for first in range(0, experts.num_trajectories, at_once):
+        index = jnp.arange(first, min(first + at_once, experts.num_trajectories))
         checkpoints[:, first : first + len(index)] = np.asarray(_trajectories(recipe, tuple(steps), keys, points, shared_key, index))
     ends = np.asarray([steps.index(start + chain_length) for start in recipe.starts])
     return ExpertStore(recipe.model, shared_key, checkpoints, ends)

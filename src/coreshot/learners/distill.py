@@ -19,10 +19,16 @@ from coreshot.learners.protocol import Health, Learner, State
 from coreshot.models import Model
 from coreshot.types import Coreset, Points, PRNGKey, pad_points, room
 
-# A vmapped loop over several clients keeps one core busy, and rounds differently for each number of clients; so on a CPU a client is a group
-# of its own: as fast, and its coreset is the same to the last bit whoever else takes part. A GPU wants more.
-CLIENTS_PER_GROUP = 1
 MAX_RETRIES = 10  # halvings of a client's step sizes before we give up: a factor of 1,000
+
+
+def clients_per_group() -> int:
+    """How many clients are vmapped.
+
+    On a CPU such a loop keeps one core busy, and rounds differently for each number of clients; so there a client is a group of its own: as
+    fast, and its coreset is the same to the last bit whoever else takes part. Elsewhere a few, whose experts share experts.byte_budget.
+    """
+    return 1 if jax.default_backend() == "cpu" else 8
 
 
 @dataclass(frozen=True)
@@ -43,7 +49,7 @@ def distill(
     group_size: int | None = None,
 ) -> dict[str, Distilled]:
     """A coreset for each client, from its own key and points only; groups of clients are vmapped, and run beside each other, one a core."""
-    names, group_size = list(clients), group_size or CLIENTS_PER_GROUP
+    names, group_size = list(clients), group_size or clients_per_group()
     groups = [names[first : first + group_size] for first in range(0, len(names), group_size)]
 
     def run(group: list[str]) -> dict[str, Distilled]:
