@@ -97,3 +97,19 @@ def test_a_real_sampler_with_steps_far_too_large_is_flagged(linear, linear_point
     report = run_hmc(linear, linear_points, 2.0)
     assert report.acceptance < 0.05
     assert any("accepted" in warning for warning in report.warnings)
+
+
+@pytest.mark.parametrize(("num_chains", "num_samples"), [(1, 2), (2, 1), (2, 3)])
+def test_too_few_samples_to_tell_are_said_to_be_too_few(linear, probes, num_chains, num_samples):
+    posterior = Posterior(linear.unravel_all(jnp.asarray(np.random.default_rng(0).normal(size=(num_chains * num_samples, 3)), jnp.float32)))
+    short = {"acceptance": jnp.full((num_chains, num_samples), 0.8), "divergent": jnp.zeros((num_chains, num_samples), bool)}
+    report = diagnose(linear.model, posterior, short, probes)
+    assert (report.r_hat, report.effective_samples) == (None, None)
+    assert report.warnings == ["fewer than 4 samples a chain: neither R-hat nor their effective number can be computed; raise num_samples."]
+
+
+def test_four_samples_are_enough_to_compute_with(linear, probes):
+    posterior = Posterior(linear.unravel_all(jnp.asarray(np.random.default_rng(0).normal(size=(8, 3)), jnp.float32)))
+    report = diagnose(linear.model, posterior, {"acceptance": jnp.full((2, 4), 0.8), "divergent": jnp.zeros((2, 4), bool)}, probes)
+    assert report.r_hat is not None
+    assert report.effective_samples is not None

@@ -15,6 +15,7 @@ from coreshot.types import Posterior
 
 MAX_R_HAT = 1.1
 MIN_EFFECTIVE_SAMPLES_PER_CHAIN = 5.0
+MIN_DRAWS = 4  # of a chain: both measures split it in halves, and want two draws in each
 ACCEPTANCE_RANGE = (0.4, 0.995)
 
 
@@ -38,14 +39,14 @@ def diagnose(model: Model, posterior: Posterior, info: Info, probes: Float[Array
     if model.kind == "classification":
         outputs = jax.nn.softmax(outputs)[..., :-1]  # probabilities sum to one: the last says nothing new
     values = outputs.reshape(num_chains, -1, outputs[0].size)
-    r_hat, effective = None, float(np.min(ess_bulk(values)))
-    if num_chains > 1:
-        r_hat = float(np.max(rhat(values)))
+    has_halves = values.shape[1] >= MIN_DRAWS
+    effective = float(np.min(ess_bulk(values))) if has_halves else None
+    r_hat = float(np.max(rhat(values))) if has_halves and num_chains > 1 else None
     acceptance, divergences = float(np.mean(info["acceptance"])), int(np.sum(info["divergent"]))
     return Diagnostics(acceptance, divergences, r_hat, effective, _warnings(acceptance, divergences, r_hat, effective, num_chains))
 
 
-def _warnings(acceptance: float, divergences: int, r_hat: float | None, effective: float, num_chains: int) -> list[str]:
+def _warnings(acceptance: float, divergences: int, r_hat: float | None, effective: float | None, num_chains: int) -> list[str]:
     found = []
     low, high = ACCEPTANCE_RANGE
     if acceptance < low:
@@ -54,6 +55,9 @@ def _warnings(acceptance: float, divergences: int, r_hat: float | None, effectiv
         found.append(f"{acceptance:.1%} of proposals were accepted, so the steps are needlessly small; raise step_size or set target_acceptance.")
     if divergences:
         found.append(f"{divergences} transitions diverged: parts of the posterior were not reached; lower step_size.")
+    if effective is None:
+        found.append(f"fewer than {MIN_DRAWS} samples a chain: neither R-hat nor their effective number can be computed; raise num_samples.")
+        return found
     if r_hat is None:
         found.append("one chain only: R-hat cannot be computed; set num_chains to 4.")
     elif not r_hat <= MAX_R_HAT:
