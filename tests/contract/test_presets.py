@@ -36,11 +36,13 @@ def test_there_is_a_quick_variant(name):
     assert f"{name}_quick" in preset_names()
 
 
-@pytest.mark.parametrize("name", ["emnist62_paper", "digits"])
-def test_the_papers_values(name):
+@pytest.mark.parametrize(("name", "pixels"), [("emnist62_paper", 28 * 28), ("digits", 8 * 8)])
+def test_the_papers_values(name, pixels):
+    """All of them, but that a step in pixels is as large as the pixels are few."""
     preset = load_preset(name)
     learner = preset.learners["bpc"]
-    assert {key: getattr(learner, key) for key in PAPER} == PAPER
+    assert {key: getattr(learner, key) for key in PAPER} == PAPER | {"step_size_x": pytest.approx(1e2 * pixels / 784, rel=1e-3)}
+    assert learner.num_points == 62
     assert {key: getattr(learner.experts, key) for key in PAPER_EXPERTS} == PAPER_EXPERTS
     assert preset.prior_precision == 1e-2
 

@@ -128,15 +128,16 @@ class BpcFkl:
             num_examples = jnp.sum(points.weight)
             labels = first_labels(model, points, self.num_points)
             mass = num_examples / self.num_points if self.point_mass == "data" else 1.0
+            weight = jnp.full(self.num_points, mass, jnp.float32)  # its type said, or the second chunk's would differ and compile again
             if self.guidance == "client" and model.kind == "classification":
-                x = best_start(self, model, points, labels, jnp.full(self.num_points, mass), key, shared_key)
+                x = best_start(self, model, points, labels, weight, key, shared_key)
             elif self.guidance == "client":
                 x = telling_places(model, noise_around_mean(key, points, NUM_CANDIDATES, self.init_scale), self.num_points, points, experts)
             else:
                 x = noise_around_mean(key, points, self.num_points, self.init_scale)
             center = weighted_mean(points.x, points.weight)
             spread = jnp.max(jnp.where(points.weight > 0, jnp.max(jnp.abs(points.x - center).reshape(points.num_points, -1), axis=1), 0))
-            coreset = Points(x, labels, jnp.full(self.num_points, mass))
+            coreset = Points(x, labels, weight)
             return coreset, num_examples, center, FAR * (spread + self.init_scale)
 
         coreset, num_examples, center, radius = jax.vmap(start)(fold_each(keys, 1), points, telling)
