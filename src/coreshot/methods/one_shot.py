@@ -63,13 +63,15 @@ def pool_coresets(coresets: Mapping[str, Coreset], weighting: Weighting) -> Poin
 def coreset_message(coreset: Coreset, model: Model, round: int) -> Message:
     """Inputs, labels, n_m, and point weights where they differ. One-hot labels travel as class numbers: one number a point, not one a class."""
     points = coreset.points
+    # By NumPy, here and in message_coreset: jax would compile each of these lines anew for each client's own number of points.
+    y, weight = np.asarray(points.y), np.asarray(points.weight)
     arrays = {"x": points.x, "num_examples": jnp.asarray(coreset.num_examples, jnp.float32).reshape(1)}
-    is_hard = model.kind == "classification" and bool(jnp.all((points.y == 0) | (points.y == 1)))
+    is_hard = model.kind == "classification" and bool(np.all((y == 0) | (y == 1)))
     if is_hard:
-        arrays["labels"] = jnp.argmax(points.y, axis=1).astype(jnp.int32)
+        arrays["labels"] = jnp.asarray(y.argmax(axis=1).astype(np.int32))
     else:
         arrays["y"] = points.y
-    if bool(jnp.any(points.weight != 1)):
+    if np.any(weight != 1):
         arrays["weight"] = points.weight
     return Message("coreset", round, arrays)
 
@@ -93,23 +95,23 @@ def message_coreset(message: Message, model: Model, client: str) -> Coreset:
         raise CoreshotError(f"{where}: x has shape {x.shape}, the study wants (points, {_list(model.input_shape)}); distill it again.")
     if count.shape != (1,) or float(count[0]) < 1:
         raise CoreshotError(f"{where}: num_examples is {np.asarray(count).tolist()}, not one number of at least 1; distill it again.")
-    weight = arrays.get("weight", jnp.ones(len(x), jnp.float32))
-    if weight.shape != (len(x),) or not bool(jnp.all(weight > 0)) or float(jnp.mean(weight)) > 1.001:
+    weight = np.asarray(arrays["weight"]) if "weight" in arrays else np.ones(len(x), np.float32)
+    if weight.shape != (len(x),) or not np.all(weight > 0) or np.mean(weight) > 1.001:
         raise CoreshotError(f"{where}: weight is not {len(x)} positive numbers of mean at most 1; distill it again.")
-    return Coreset(Points(x, _labels(arrays, len(x), model, where), weight), count[0].astype(jnp.float32))
+    return Coreset(Points(x, jnp.asarray(_labels(arrays, len(x), model, where)), jnp.asarray(weight)), count[0].astype(jnp.float32))
 
 
-def _labels(arrays: Mapping[str, Array], num_points: int, model: Model, where: str) -> Float[Array, "points outputs"]:
+def _labels(arrays: Mapping[str, Array], num_points: int, model: Model, where: str) -> Float[np.ndarray, "points outputs"]:
     if "labels" in arrays:
-        labels = arrays["labels"]
-        if model.kind != "classification" or labels.shape != (num_points,) or not bool(jnp.all((labels >= 0) & (labels < model.num_outputs))):
+        labels = np.asarray(arrays["labels"])
+        if model.kind != "classification" or labels.shape != (num_points,) or not np.all((labels >= 0) & (labels < model.num_outputs)):
             raise CoreshotError(f"{where}: labels are not {num_points} classes from 0 to {model.num_outputs - 1}; distill it again.")
-        return jax.nn.one_hot(labels, model.num_outputs)
-    y = arrays["y"]
+        return np.eye(model.num_outputs, dtype=np.float32)[labels]
+    y = np.asarray(arrays["y"])
     if y.shape != (num_points, model.num_outputs):
         raise CoreshotError(f"{where}: y has shape {y.shape}, the study wants ({num_points}, {model.num_outputs}); distill it again.")
-    on_simplex = jnp.all(y >= 0) & jnp.all(jnp.abs(jnp.sum(y, axis=1) - 1) < 1e-4)
-    if model.kind == "classification" and not bool(on_simplex):
+    on_simplex = np.all(y >= 0) and np.all(np.abs(np.sum(y, axis=1) - 1) < 1e-4)
+    if model.kind == "classification" and not on_simplex:
         raise CoreshotError(f"{where}: soft labels are not probabilities that sum to 1; distill it again.")
     return y
 
