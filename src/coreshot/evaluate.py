@@ -18,9 +18,9 @@ POINTS_AT_ONCE = 1000  # test points, so that the activations of a ConvNet stay 
 NUM_BINS = 15  # of the expected calibration error, equal widths, over the whole test set
 
 
-def predict(model: Model, posterior: Posterior | HeadPosterior, x: Float[Array, "n ..."]) -> Predictive:
+def predict(model: Model, posterior: Posterior | HeadPosterior, x: Float[Array | np.ndarray, "n ..."]) -> Predictive:
     """The model average, over posterior samples or, of a head, in closed form."""
-    return posterior.predict(np.asarray(x)) if isinstance(posterior, HeadPosterior) else _average(model, posterior, x)
+    return posterior.predict(np.asarray(x)) if isinstance(posterior, HeadPosterior) else _average(model, posterior, jnp.asarray(x))
 
 
 @partial(jax.jit, static_argnums=0)
@@ -33,7 +33,7 @@ def _average(model: Model, posterior: Posterior, x: Float[Array, "n ..."]) -> Pr
     return Predictive(probabilities.mean(0), probabilities.std(0), jnp.sqrt(within))
 
 
-def log_predictive(model: Model, posterior: Posterior | HeadPosterior, points: Points) -> Float[Array, " n"]:
+def log_predictive(model: Model, posterior: Posterior | HeadPosterior, points: Points) -> Float[Array | np.ndarray, " n"]:
     """log of the posterior mean of p(y | x, theta): the mixture's density, not the mean of the logs."""
     return posterior.log_predictive(points) if isinstance(posterior, HeadPosterior) else _log_average(model, posterior, points)
 

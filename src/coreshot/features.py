@@ -65,19 +65,19 @@ class FeatureMap:
         return np.concatenate([found, np.ones((len(x), 1), np.float32)], axis=1)
 
 
-def feature_map(features: Features, key: PRNGKey, input_shape: tuple[int, ...]) -> FeatureMap:
+def feature_map(features: Any, key: PRNGKey, input_shape: tuple[int, ...]) -> FeatureMap:
     """The map that this key draws; the last few are kept, since every client of a process wants the same."""
     return _drawn(features, tuple(np.asarray(jax.random.key_data(key)).tolist()), input_shape)
 
 
 @lru_cache(maxsize=4)
-def _drawn(features: Features, key_data: tuple[int, ...], input_shape: tuple[int, ...]) -> FeatureMap:
+def _drawn(features: Any, key_data: tuple[int, ...], input_shape: tuple[int, ...]) -> FeatureMap:
     key = jax.random.wrap_key_data(jnp.asarray(key_data, jnp.uint32))
     return FeatureMap(features, features.draw(key, input_shape))
 
 
 @partial(jax.jit, static_argnums=0)
-def _apply(features: Features, weights: Weights, x: Float[Array, "n ..."]) -> Float[Array, "n d"]:
+def _apply(features: Any, weights: Weights, x: Float[Array, "n ..."]) -> Float[Array, "n d"]:
     return features.apply(weights, x)
 
 

@@ -6,7 +6,7 @@ need a link on top, since scores of least squares are not logits: see `Link`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -156,6 +156,11 @@ class HeadPosterior:
     noise_variance: float
     link: Link | None  # None: regression
 
+    def arrays(self) -> dict[str, np.ndarray]:
+        """All but the feature map, which the study draws again; the inverse is `head_of`."""
+        link = [self.link.sharpness, self.link.floor] if self.link else []
+        return {"mean": self.mean, "root": self.root.astype(np.float32), "numbers": np.asarray([self.ridge, self.noise_variance, *link])}
+
     def scores(self, x: Float[np.ndarray, "n ..."]) -> tuple[Float[np.ndarray, "n outputs"], Float[np.ndarray, " n"]]:
         """Mean and variance of W^T phi(x); the variance is the same for all outputs."""
         features = self.feature_map(x)
@@ -185,6 +190,12 @@ class HeadPosterior:
             return np.sum(y * scipy.special.log_softmax(self.link.logits(scores, variance), axis=1), axis=1)
         total = (variance + self.noise_variance)[:, None]
         return np.sum(-0.5 * (np.log(2 * np.pi * total) + (y - scores) ** 2 / total), axis=1)
+
+
+def head_of(feature_map: FeatureMap, arrays: Mapping[str, np.ndarray]) -> HeadPosterior:
+    ridge, noise_variance, *link = arrays["numbers"].tolist()
+    kind: Kind = "classification" if link else "regression"
+    return HeadPosterior(feature_map, kind, arrays["mean"], arrays["root"], ridge, noise_variance, Link(*link) if link else None)
 
 
 def fit_head(feature_map: FeatureMap, kind: Kind, groups: Sequence[Moments], sharpness: float | None, ridge: float | None) -> HeadPosterior:

@@ -295,7 +295,7 @@ def _note(row: Row) -> str:
 
 def _panel(folder: Path, job: Job, data: FederatedData, note: str) -> Panel:
     model = job.model
-    posterior = load_posterior(model, (folder / job.folder / "posterior.safetensors").read_bytes())
+    posterior = load_posterior(job, (folder / job.folder / "posterior.safetensors").read_bytes())
     if not job.arm.learner:  # no points were sent, or (DOSFL) none that mean anything in themselves
         return Panel(job.arm.label, note, model, posterior, points_of(np.zeros((0, *model.input_shape)), np.zeros((0, model.num_outputs))))
     received = concatenate_points([coreset.points for coreset in load_state(job, folder).coresets.values()])

@@ -93,6 +93,6 @@ class Posterior:
 class Predictive:
     """What a posterior says about inputs, and how the uncertainty splits."""
 
-    mean: Float[Array, "n outputs"]  # class probabilities, or the mean of the function
-    epistemic: Float[Array, "n outputs"]  # deviation between posterior samples: of probabilities, or of the function
-    aleatoric: Float[Array, "n outputs"]  # what would remain with the weights known: deviation of the label, or of the noise
+    mean: Float[Array | np.ndarray, "n outputs"]  # class probabilities, or the mean of the function
+    epistemic: Float[Array | np.ndarray, "n outputs"]  # deviation between posterior samples: of probabilities, or of the function
+    aleatoric: Float[Array | np.ndarray, "n outputs"]  # what would remain with the weights known: deviation of the label, or of the noise
