@@ -1,7 +1,27 @@
 """The client's side: points -> coreset. A new learner is one file and one line here."""
 
+from typing import Any
+
 from coreshot.learners.bpc_fkl import BpcFkl
+from coreshot.learners.bpc_rkl import BpcRkl
+from coreshot.learners.bpc_w import BpcW
+from coreshot.learners.dm import Dm
+from coreshot.learners.fbpc import Fbpc
+from coreshot.learners.gradient_matching import GradientMatching
 from coreshot.learners.protocol import Learner as Learner
 from coreshot.learners.subset import ClassMean, Everything, Noise, RandomSubset
+from coreshot.learners.vbpc import Vbpc
 
-LEARNERS = {"bpc_fkl": BpcFkl, "everything": Everything, "random_subset": RandomSubset, "class_mean": ClassMean, "noise": Noise}
+LEARNERS: dict[str, type[Any]] = {
+    "bpc_fkl": BpcFkl,
+    "bpc_rkl": BpcRkl,
+    "bpc_w": BpcW,
+    "fbpc": Fbpc,
+    "vbpc": Vbpc,
+    "dm": Dm,
+    "gradient_matching": GradientMatching,
+    "everything": Everything,
+    "random_subset": RandomSubset,
+    "class_mean": ClassMean,
+    "noise": Noise,
+}

@@ -35,11 +35,12 @@ ARRAYS = {"rows": (np.uint8, np.float32), "step": (np.float32,), "num_examples":
 
 @dataclass(frozen=True)
 class SpectralState:
-    """Sums only: as large for a thousand clients as for one."""
+    """Sums, and names: as large for a thousand clients as for one."""
 
     map: FeatureMap
     groups: tuple[Moments, ...]
     sharpness: tuple[float, float]  # sum over clients of n_m times theirs, and of n_m: of those that had an opinion
+    clients: frozenset[str] = frozenset()  # whose rows are in the sums
     is_done: bool = False
 
 
@@ -125,6 +126,8 @@ class Spectral:
         if not replies:
             raise CoreshotError("round 0: no client replied; ask again, or let more of them take part.")
         for client in sorted(replies):
+            if client in state.clients:
+                raise CoreshotError(f"client {client}: is in the sums already; forget its first message before you add another.")
             state = self._add(model, state, client, replies[client], 1)
         return replace(state, is_done=True)
 
@@ -139,7 +142,9 @@ class Spectral:
         groups = list(state.groups)
         groups[index] = groups[index] + moments if sign > 0 else groups[index] - moments
         opinion = sign * count * (sharpness > 0)
-        return replace(state, groups=tuple(groups), sharpness=(state.sharpness[0] + opinion * sharpness, state.sharpness[1] + opinion))
+        opinions = state.sharpness[0] + opinion * sharpness, state.sharpness[1] + opinion
+        clients = state.clients | {client} if sign > 0 else state.clients - {client}
+        return replace(state, groups=tuple(groups), sharpness=opinions, clients=clients)
 
     def posterior(self, key: PRNGKey, model: Model, state: SpectralState) -> tuple[HeadPosterior, Info]:
         total, weight = state.sharpness
