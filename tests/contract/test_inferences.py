@@ -20,7 +20,7 @@ SETTINGS = {
     "hmc": {"step_size": 0.05, "inverse_mass": 1.0, "num_integration_steps": 2, "num_warmup": 2, "num_samples": 4, "num_chains": 3},
     "nuts": {"num_warmup": 4, "num_samples": 4, "num_chains": 3, "max_doublings": 2},
     "mclmc": {"num_warmup": 30, "num_samples": 4, "thinning": 2, "num_chains": 3},
-    "cyclical": {"step_size": 0.05, "num_cycles": 2, "cycle_length": 10, "samples_per_cycle": 2, "num_chains": 3},
+    "cyclical": {"step_size": 0.05, "num_cycles": 2, "cycle_length": 10, "samples_per_cycle": 2, "kernel": "sghmc", "num_chains": 3},
     "last_layer_laplace": {"optimizer": "adam", "step_size": 0.02, "num_steps": 5, "num_samples": 4, "num_chains": 3},
 }
 COMPILED = {

@@ -4,7 +4,8 @@ Zhang et al., "Cyclical Stochastic Gradient MCMC for Bayesian Deep Learning", IC
 (Chen et al. 2014), are blackjax's.
 
 In a cycle the step goes from step_size down to 0 along a cosine. Up to the fraction `explore` of it there is no noise: the chain climbs. After that
-num_samples draws are kept, at equal distances. There is no accept step, so what is sampled is the posterior only as far as steps are small.
+samples_per_cycle draws are kept, at equal distances. There is no accept step, so what is sampled is the posterior only as far as steps are small. SGHMC more so: blackjax's
+integrates by Euler's rule, which in the linear test gives variances 10 % too large with steps of 0.001 and 40 % with 0.02.
 """
 
 from __future__ import annotations
@@ -31,10 +32,10 @@ class Cyclical:
     num_cycles: Count
     cycle_length: Count  # steps
     samples_per_cycle: Count
-    kernel: Literal["sgld", "sghmc"] = "sghmc"
+    kernel: Literal["sgld", "sghmc"] = "sgld"
     explore: Annotated[float, Field(ge=0, lt=1)] = 0.8
     batch_size: Count | None = None  # drawn anew for each step; None: all points
-    num_integration_steps: Count = 5  # of sghmc, with one batch
+    num_integration_steps: Count = 5  # of sghmc when it samples, with one batch
     num_chains: Count = 1
 
     @property
@@ -64,33 +65,33 @@ def _one_chain(inference: Cyclical, log_density: LogDensity, key: PRNGKey, param
     num_explore = int(inference.explore * length)
     between = max(1, (length - num_explore) // number)
 
-    def step(params: Params, now: tuple[Array, PRNGKey]) -> tuple[Params, None]:
+    def step(explores: bool, params: Params, now: tuple[Array, PRNGKey]) -> tuple[Params, None]:
         index, key = now
         size = 0.5 * inference.step_size * (jnp.cos(jnp.pi * index / length) + 1) / log_density.num_observations
-        temperature = jnp.where(index < num_explore, 0.0, 1.0)
-        return _transition(inference, log_density, key, params, size, temperature), None
+        return _transition(inference, log_density, key, params, size, explores), None
 
     def sample(params: Params, now: tuple[Array, PRNGKey]) -> tuple[Params, Params]:
         first, key = now
-        params, _ = jax.lax.scan(step, params, (first + jnp.arange(between), jax.random.split(key, between)))
+        params, _ = jax.lax.scan(partial(step, False), params, (first + jnp.arange(between), jax.random.split(key, between)))
         return params, params
 
     def cycle(params: Params, key: PRNGKey) -> tuple[Params, Params]:
         key_explore, key_sample = jax.random.split(key)
         if num_explore:
-            params, _ = jax.lax.scan(step, params, (jnp.arange(num_explore), jax.random.split(key_explore, num_explore)))
+            params, _ = jax.lax.scan(partial(step, True), params, (jnp.arange(num_explore), jax.random.split(key_explore, num_explore)))
         return jax.lax.scan(sample, params, (num_explore + between * jnp.arange(number), jax.random.split(key_sample, number)))
 
     return jax.lax.scan(cycle, params, jax.random.split(key, inference.num_cycles))[1]
 
 
-def _transition(inference: Cyclical, log_density: LogDensity, key: PRNGKey, params: Params, size: Array, temperature: Array) -> Params:
+def _transition(inference: Cyclical, log_density: LogDensity, key: PRNGKey, params: Params, size: Array, explores: bool) -> Params:
     key_batch, key_step = jax.random.split(key)
 
     def gradient(params: Params, batch: Any) -> Params:
         return jax.grad(LogDensity(log_density.model, batch))(params)
 
     batch = log_density.points if inference.batch_size is None else draw_batch(key_batch, log_density.points, inference.batch_size)
-    if inference.kernel == "sgld":
-        return blackjax.sgld.build_kernel()(key_step, params, gradient, batch, size, temperature)
-    return blackjax.sghmc.build_kernel()(key_step, params, gradient, batch, size, inference.num_integration_steps, temperature)
+    if explores or inference.kernel == "sgld":
+        return blackjax.sgld.build_kernel()(key_step, params, gradient, batch, size, 0.0 if explores else 1.0)
+    # Its step is one of time: of the same length as the Langevin step where its square is twice that.
+    return blackjax.sghmc.build_kernel()(key_step, params, gradient, batch, jnp.sqrt(2 * size), inference.num_integration_steps)
