@@ -21,16 +21,17 @@ from coreshot.errors import CoreshotError
 
 MAX_LEVEL = 32_767  # either side of 0
 MAX_COUNT = 65_535
-NUM_GROUPS = 16  # of rows that share a histogram: with 32 the histograms cost what they gain
+MAX_GROUPS = 16  # of rows that share a histogram: with 32 the histograms cost what they gain
+NUMBERS_PER_LEVEL = 64  # at least so many of a group for each level of its histogram, or groups are fewer
 SEARCH_STEPS = 12  # halvings in search of the finest step that fits: to about 0.2 % of it
 
 
-def encode_rows(rows: Float[np.ndarray, "rows columns"], step: float) -> bytes:
-    """Nearest multiples of the float32 step; rows of zeros are left out."""
+def encode_rows(rows: Float[np.ndarray, "rows columns"], step: float, keep_zeros: bool = False) -> bytes:
+    """Nearest multiples of the float32 step; rows that come to zeros are left out, or kept where it matters which row is which."""
     levels = np.rint(rows / np.float32(step))
     if np.max(np.abs(levels), initial=0) > MAX_LEVEL:
         raise CoreshotError(f"coding: a step of {step:g} needs more than {MAX_LEVEL} levels either side of 0; take a larger one.")
-    levels = levels[np.any(levels != 0, axis=1)].astype(np.int32)
+    levels = (levels if keep_zeros else levels[np.any(levels != 0, axis=1)]).astype(np.int32)
     groups = _groups(levels)
     coder, head = constriction.stream.queue.RangeEncoder(), struct.pack("<IB", len(levels), len(groups))
     for group in groups:
@@ -43,7 +44,10 @@ def encode_rows(rows: Float[np.ndarray, "rows columns"], step: float) -> bytes:
 
 
 def _groups(levels: Int[np.ndarray, "rows columns"]) -> list[np.ndarray]:
-    return np.array_split(levels, min(NUM_GROUPS, len(levels))) if len(levels) else []
+    if not len(levels):
+        return []
+    affordable = levels.size // (NUMBERS_PER_LEVEL * int(np.ptp(levels) + 1))
+    return np.array_split(levels, max(1, min(MAX_GROUPS, len(levels), affordable)))
 
 
 def _counts(shifted: Int[np.ndarray, "rows columns"]) -> Int[np.ndarray, " levels"]:
@@ -70,7 +74,7 @@ def decode_rows(data: bytes, step: float, num_columns: int, max_rows: int, where
 
 def _decode_levels(data: bytes, num_columns: int, max_rows: int) -> Int[np.ndarray, "rows columns"]:
     num_rows, num_groups = struct.unpack_from("<IB", data)
-    if num_rows > max_rows or num_groups != min(NUM_GROUPS, num_rows):
+    if num_rows > max_rows or not (num_rows > 0) <= num_groups <= min(MAX_GROUPS, num_rows):
         raise ValueError(f"{num_rows} rows in {num_groups} groups, where at most {max_rows} can be")
     offset, models = 5, []
     for _ in range(num_groups):

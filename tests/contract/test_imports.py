@@ -20,6 +20,7 @@ LAYERS = [
     "features",
     "moments",
     "coding",
+    "point_coding",
     "head",
     "ascent",
     "optimizers",

@@ -24,6 +24,7 @@ SETTINGS = {
     "gradient_matching": {**DESCENT, "batch_size": 4, "network_updates": 3, "network_steps": 2},
     "everything": {},
     "random_subset": {"num_points": NUM_POINTS},
+    "raw_images": {"max_bytes": 2 * NUM_POINTS, "coding": {"bits": 8}},  # of two numbers each
     "class_mean": {"num_points": NUM_POINTS},
     "noise": {"num_points": NUM_POINTS, "init_scale": 0.5},
 }
@@ -76,7 +77,7 @@ def test_shapes_determinism_and_keys(learn, make_learner, make_clients, make_mod
     learned, again, other = learn(name, kind, clients), learn(name, kind, clients), learn(name, kind, clients, seed=1)
     for client, distilled in learned.items():
         points = distilled.coreset.points
-        size = make_learner(name).num_points or clients[client].num_points
+        size = NUM_POINTS if name == "raw_images" else make_learner(name).num_points or clients[client].num_points
         assert points.x.shape == (size, *model.input_shape)
         assert points.y.shape == (size, model.num_outputs)
         assert points.weight.shape == (size,)

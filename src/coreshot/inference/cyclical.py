@@ -4,8 +4,8 @@ Zhang et al., "Cyclical Stochastic Gradient MCMC for Bayesian Deep Learning", IC
 (Chen et al. 2014), are blackjax's.
 
 In a cycle the step goes from step_size down to 0 along a cosine. Up to the fraction `explore` of it there is no noise: the chain climbs. After that
-samples_per_cycle draws are kept, at equal distances. There is no accept step, so what is sampled is the posterior only as far as steps are small. SGHMC more so: blackjax's
-integrates by Euler's rule, which in the linear test gives variances 10 % too large with steps of 0.001 and 40 % with 0.02.
+samples_per_cycle draws are kept, at equal distances. There is no accept step, so what is sampled is the posterior only as far as steps are small.
+SGHMC more so: blackjax's integrates by Euler's rule, which in the linear test gives variances 10 % too large with steps of 0.001, 40 % with 0.02.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from coreshot.learners.dm import Dm
 from coreshot.learners.fbpc import Fbpc
 from coreshot.learners.gradient_matching import GradientMatching
 from coreshot.learners.protocol import Learner as Learner
-from coreshot.learners.subset import ClassMean, Everything, Noise, RandomSubset
+from coreshot.learners.subset import ClassMean, Everything, Noise, RandomSubset, RawImages
 from coreshot.learners.vbpc import Vbpc
 
 LEARNERS: dict[str, type[Any]] = {
@@ -22,6 +22,7 @@ LEARNERS: dict[str, type[Any]] = {
     "gradient_matching": GradientMatching,
     "everything": Everything,
     "random_subset": RandomSubset,
+    "raw_images": RawImages,
     "class_mean": ClassMean,
     "noise": Noise,
 }

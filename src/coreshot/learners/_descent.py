@@ -21,6 +21,7 @@ from coreshot.keys import fold_each
 from coreshot.learners._start import between_neighbours, first_labels, noise_around_mean, random_records, weighted_mean
 from coreshot.learners.protocol import Health, health_of
 from coreshot.models import Model
+from coreshot.point_coding import PointCoding
 from coreshot.types import Coreset, Points, PRNGKey
 
 UPDATES_PER_CHUNK = 20  # compiled together; the host looks at the points in between
@@ -53,6 +54,7 @@ class Descent:
     # mean: noise of init_scale around the client's mean. between: half-way between two records of a class. records: raw records, asked for by name.
     start: Start = "mean"
     init_scale: Positive = 0.1
+    coding: PointCoding | None = None  # on the wire
 
     @property
     def num_chunks(self) -> int:

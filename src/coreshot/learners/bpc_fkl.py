@@ -47,6 +47,7 @@ from coreshot.learners._start import between_neighbours, first_labels, noise_aro
 from coreshot.learners._store import train_experts
 from coreshot.learners.protocol import Health, health_of
 from coreshot.models import LogDensity, Model
+from coreshot.point_coding import PointCoding
 from coreshot.types import Coreset, Params, Points, PRNGKey
 
 UPDATES_PER_CHUNK = 20  # compiled together; the host looks at the points in between
@@ -114,6 +115,7 @@ class BpcFkl:
     num_starts: Count = 64  # draws among which `best_start` chooses: they cost about as much as so many updates; 1 takes the first
     # The gradient that step_size_x and step_size_y follow: of the points' log-likelihoods summed, or averaged over the points.
     step_of: Literal["sum", "mean"] = "sum"
+    coding: PointCoding | None = None  # on the wire; ours
 
     @property
     def num_chunks(self) -> int:
