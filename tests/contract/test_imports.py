@@ -42,6 +42,7 @@ LAYERS = [
     "sweep",
     "plan",
     "report",
+    "compare",
     "api",
     "cli_data",
     "cli",
