@@ -73,9 +73,9 @@ def _learner_tables(preset: Preset, chosen: Sequence[str], sizes: Sequence[int])
         found[f"class_mean_{size}"] = f"class mean, K = {size}", {"name": "class_mean", "num_points": size}
         found[f"noise_{size}"] = f"noise, K = {size}", {"name": "noise", "num_points": size, "init_scale": 0.1}
         raw = {"name": "raw_images", "max_bytes": max_bytes}
-        found[f"raw_{size}"] = f"raw records of 8 bits, at most {max_bytes / 1e3:,.1f} kB", {**raw, "coding": {"bits": 8}}
+        found[f"raw_{size}"] = f"raw records of 8 bits, in the bytes of K = {size}", {**raw, "coding": {"bits": 8}}
         if len(shape) == 3 and shape[0] % 2 == shape[1] % 2 == 0:
-            found[f"half_{size}"] = f"raw images at half resolution, at most {max_bytes / 1e3:,.1f} kB", {**raw, "coding": {"bits": 8, "factor": 2}}
+            found[f"half_{size}"] = f"raw images at half resolution, in the bytes of K = {size}", {**raw, "coding": {"bits": 8, "factor": 2}}
     return {**found, "pooled": ("pooled", {"name": "everything"})}
 
 
@@ -96,7 +96,7 @@ def _spectral_tables(preset: Preset, sizes: Sequence[int]) -> dict[str, tuple[st
         features = {**features, "size": 3, "grid": 3}
     budgets = [max(LEAST_BYTES, size * math.prod(shape) * BYTES_PER_FLOAT) for size in sizes]
     return {
-        f"spectral_{size}": (f"spectral, at most {budget / 1e3:,.1f} kB", {"name": "spectral", "features": features, "max_bytes": budget})
+        f"spectral_{size}": (f"spectral, in the bytes of K = {size}", {"name": "spectral", "features": features, "max_bytes": budget})
         for size, budget in zip(sizes, budgets, strict=True)
     }
 
