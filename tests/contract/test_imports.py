@@ -19,6 +19,8 @@ LAYERS = [
     "models",
     "features",
     "moments",
+    "ridge",
+    "link",
     "coding",
     "point_coding",
     "head",

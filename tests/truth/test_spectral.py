@@ -1,19 +1,22 @@
 """The spectral coreset is exact: the same posterior as the pooled data, whatever the order; and its errors obey their bounds where it is cut."""
 
+from dataclasses import replace
 from functools import partial
 
 import jax
 import numpy as np
 import pytest
 import scipy.linalg
+import scipy.special
 import scipy.stats
 
-from coreshot import head
 from coreshot.data.digits import Digits
 from coreshot.data.synthetic import Moons, Regression
 from coreshot.features import RandomConv, RandomVector, feature_map
-from coreshot.head import Link, fit_head, held_out_floor, local_sharpness, most_evident, solve
+from coreshot.head import fit_head
+from coreshot.link import DISCRIMINANT, ClassMeans, Link, fit_link, held_out
 from coreshot.moments import Moments, mean_error_bound, spectral_rows
+from coreshot.ridge import most_evident, solve
 
 RIDGE = 0.7
 
@@ -147,40 +150,96 @@ def test_regression_intervals_hold_what_they_promise():
         x, test = draws.uniform(-3, 3, size=(40, 1)), draws.uniform(-3, 3, size=(200, 1))
         y = drawn(x) @ weights + 0.2 * draws.normal(size=(40, 1))
         truth = drawn(test) @ weights
-        predictive = fit_head(drawn, "regression", [Moments.of(drawn(x), y, 40)], None, ridge=0.04 / 0.16).predict(test)
+        predictive = fit_head(drawn, "regression", [Moments.of(drawn(x), y, 40)], ridge=0.04 / 0.16).predict(test)
         inside.append(np.mean(np.abs(truth - predictive.mean) < 1.96 * predictive.epistemic))
     assert np.mean(inside) == pytest.approx(0.95, abs=0.03)
 
 
-def test_the_floor_is_what_it_says_on_real_held_out_scores():
-    """The moments' answer against scores of single records: equal but for the own class's scatter, which moments cannot see."""
+@pytest.fixture(scope="module")
+def digits():
+    """Four groups, one client each; and the scores of single records, each under the head of the other clients."""
     clients = task("digits")
     groups = [Moments.of(x, y, len(x)) for x, y in clients]
-    squares = count = 0
-    for index, (x, y) in enumerate(clients):
-        scores = x @ solve(total([*groups[:index], *groups[index + 1 :]]), RIDGE).mean
-        own = [np.sum(scores[y.argmax(1) == label, label]) ** 2 / np.sum(y.argmax(1) == label) for label in set(y.argmax(1))]
-        squares, count = squares + np.sum(scores**2) - np.sum(own), count + len(x) * 9
-    assert held_out_floor(groups, RIDGE, 0.1) == pytest.approx(np.sqrt(squares / count), rel=1e-6)
+    scores = [x @ solve(total([*groups[:index], *groups[index + 1 :]]), RIDGE).mean for index, (x, _) in enumerate(clients)]
+    return groups, np.concatenate(scores), np.concatenate([y.argmax(axis=1) for _, y in clients])
 
 
-def test_leaving_one_out_is_what_it_says():
-    """The closed form against as many fits: the sharpness is the same."""
-    x, y = task("digits")[0]
-    x, y = x[:40], y[:40]
-    values = np.linalg.eigvalsh(x @ x.T)
-    best = None
-    for ridge in values.mean() * np.asarray(head.LOCAL_RIDGES):
-        scores = np.stack([x[i] @ solve(Moments.of(np.delete(x, i, 0), np.delete(y, i, 0), 39), ridge).mean for i in range(40)])
-        error = np.sum((scores - y) ** 2)
-        if best is None or error < best[0]:
-            best = error, scores
-    assert local_sharpness(x, y) == pytest.approx(head._sharpest(best[1], y.argmax(1)), rel=1e-5)
+def test_held_out_scores_are_known_from_moments(digits):
+    """Class sizes, class means, covariance within classes and floor, against the scores of single records."""
+    groups, scores, labels = digits
+    seen = held_out(groups, RIDGE)
+    means = np.stack([scores[labels == label].mean(axis=0) for label in range(10)])
+    np.testing.assert_allclose(seen.sizes, np.bincount(labels, minlength=10), rtol=1e-6)
+    np.testing.assert_allclose(seen.means, means, atol=1e-8)
+    deviations = scores - means[labels]
+    np.testing.assert_allclose(seen.within, deviations.T @ deviations / len(scores), atol=1e-8)
+    own = np.sum(np.bincount(labels, minlength=10) * np.diag(means) ** 2)
+    assert seen.floor == pytest.approx(np.sqrt((np.sum(scores**2) - own) / len(scores) / 9), rel=1e-6)
+    assert seen.floor != pytest.approx(np.sqrt(np.mean(scores**2)), rel=0.1)  # own scores would count
+
+
+def test_discriminants_are_in_units_of_their_deviation(digits):
+    groups, scores, _ = digits
+    link = fit_link(groups, [], RIDGE)
+    parts = scores @ link.directions + link.offsets
+    assert np.sqrt(np.mean((parts - parts.mean(axis=1, keepdims=True)) ** 2)) == pytest.approx(DISCRIMINANT, rel=1e-6)
+    assert link.scale == 1.0  # nobody said how sure to be
+
+
+def nll(logits, labels):
+    return -np.mean(scipy.special.log_softmax(logits, axis=1)[np.arange(len(labels)), labels])
+
+
+def test_class_means_say_how_sure_to_be(digits):
+    """The scale that they find is near the best for single held-out records; the same scale with labels at random is far from it."""
+    groups, scores, labels = digits
+    clients = task("digits")
+    speakers = [ClassMeans.of(Moments.of(x, y, len(x)), index) for index, (x, y) in enumerate(clients)]
+    link = fit_link(groups, speakers, RIDGE)
+    parts = replace(link, scale=1.0).logits(scores, np.zeros(len(scores)))
+    best = min(nll(scale * parts, labels) for scale in np.geomspace(0.1, 20, 60))
+    found = nll(link.scale * parts, labels)
+    assert found < best + 0.1
+    shuffled = [replace(one, labels=np.random.default_rng(0).permutation(one.labels)) for one in speakers]
+    assert fit_link(groups, shuffled, RIDGE).scale < 0.3 * link.scale
+
+
+def test_discriminants_help(digits):
+    groups, scores, labels = digits
+    link = fit_link(groups, [], RIDGE)
+    without = replace(link, directions=0 * link.directions, offsets=0 * link.offsets)
+
+    def best(link):
+        parts = link.logits(scores, np.zeros(len(scores)))
+        return min(nll(scale * parts, labels) for scale in np.geomspace(0.1, 20, 60))
+
+    assert best(link) < best(without)
+
+
+def test_a_class_that_nobody_has_is_unlikely():
+    clients = [(x[y.argmax(1) != 3], y[y.argmax(1) != 3]) for x, y in task("digits")]
+    groups = [Moments.of(x, y, len(x)) for x, y in clients]
+    link = fit_link(groups, [ClassMeans.of(group, index) for index, group in enumerate(groups)], RIDGE)
+    scores = np.concatenate([x for x, _ in clients]) @ solve(total(groups), RIDGE).mean
+    probabilities = scipy.special.softmax(link.logits(scores, np.zeros(len(scores))), axis=1)
+    assert np.mean(probabilities[:, 3]) < 0.02
+    assert np.mean(probabilities.argmax(axis=1) == 3) < 0.01
 
 
 def test_a_far_input_is_less_certain():
-    link = Link(2.0, 0.05)
+    link = Link(2.0, 0.05, np.eye(3), np.zeros(3))
     scores = np.asarray([[0.8, 0.0, 0.0]])
     near, far = (np.exp(link.logits(scores, np.asarray([variance]))) for variance in (0.0, 1.0))
     assert (near / near.sum()).max() > 0.9
     assert (far / far.sum()).max() < 0.7
+
+
+def test_slopes_are_the_derivatives_of_the_logits():
+    draws = np.random.default_rng(0)
+    link = Link(1.7, 0.05, draws.normal(size=(3, 3)), draws.normal(size=3))
+    scores, variance = draws.normal(size=(1, 3)), np.asarray([0.01])
+    slopes = link.slopes(scores, variance)[0]
+    for index in range(3):
+        step = 1e-6 * np.eye(3)[index]
+        difference = (link.logits(scores + step, variance) - link.logits(scores - step, variance))[0] / 2e-6
+        np.testing.assert_allclose(slopes[:, index], difference, rtol=1e-5)

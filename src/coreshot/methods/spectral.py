@@ -21,8 +21,9 @@ from coreshot.coding import decode_rows, finest_step
 from coreshot.config import Count, Positive, settings
 from coreshot.errors import CoreshotError
 from coreshot.features import AnyFeatures, FeatureMap, feature_map
-from coreshot.head import HeadPosterior, fit_head, local_sharpness
+from coreshot.head import HeadPosterior, fit_head
 from coreshot.inference.protocol import Info
+from coreshot.link import ClassMeans
 from coreshot.methods.protocol import Answers, Invitation, OnChunk
 from coreshot.models import Model
 from coreshot.moments import Moments, spectral_rows
@@ -30,16 +31,17 @@ from coreshot.types import Message, Points, PRNGKey
 
 NUM_GROUPS = 4  # into which clients fall by name; the link's floor is measured on one with the head of the others
 FINEST_BITS = 14  # of the largest entry, where bytes do not ask for less: within int16
-ARRAYS = {"rows": (np.uint8, np.float32), "step": (np.float32,), "num_examples": (np.float32,), "sharpness": (np.float32,)}
+NUM_SPEAKERS = 64  # clients whose class means the server keeps, to find how sure to be: those whose names have the smallest hashes
+ARRAYS = {"rows": (np.uint8, np.float32), "step": (np.float32,), "num_examples": (np.float32,)}
 
 
 @dataclass(frozen=True)
 class SpectralState:
-    """Sums, and names: as large for a thousand clients as for one."""
+    """Sums, the class means of at most NUM_SPEAKERS clients, and names: as large for a thousand clients as for 64."""
 
     map: FeatureMap
     groups: tuple[Moments, ...]
-    sharpness: tuple[float, float]  # sum over clients of n_m times theirs, and of n_m: of those that had an opinion
+    speakers: Mapping[str, ClassMeans]
     clients: frozenset[str] = frozenset()  # whose rows are in the sums
     is_done: bool = False
 
@@ -51,6 +53,8 @@ class Spectral:
     max_bytes: Count | None = None  # of a client's coded rows, as fine as fits; None: float32, not coded
     label_scale: Positive = 16.0  # s: how much the truncation cares for labels over features
     ridge: Positive | None = None  # prior precision times noise variance; None: by evidence
+    # Of the evidence's ridge, in classification: labels are not Gaussian, and on EMNIST-62 a tenth is 0.7 % more accurate, with as good an NLL.
+    ridge_factor: Positive = 0.1
 
     @property
     def num_rounds(self) -> int:
@@ -62,7 +66,7 @@ class Spectral:
 
     def init(self, key: PRNGKey, model: Model, shared_key: PRNGKey) -> SpectralState:
         drawn = feature_map(self.features, shared_key, model.input_shape)
-        return SpectralState(drawn, (Moments.zero(drawn.dimension, model.num_outputs),) * NUM_GROUPS, (0.0, 0.0))
+        return SpectralState(drawn, (Moments.zero(drawn.dimension, model.num_outputs),) * NUM_GROUPS, {})
 
     def send(self, key: PRNGKey, model: Model, state: SpectralState, clients: Sequence[str]) -> Invitation | None:
         return None if state.is_done else Invitation(tuple(clients), Message("invitation", 0, {}))
@@ -85,9 +89,7 @@ class Spectral:
         features, labels = drawn(np.asarray(points.x)[present]), centred(model, np.asarray(points.y)[present])
         rows = spectral_rows(features, labels, self.num_points, self.label_scale)
         joint = np.concatenate([rows.features, self.label_scale * rows.labels], axis=1).astype(np.float32)
-        sharpness = local_sharpness(features, labels) if model.kind == "classification" else None
-        arrays = {**self._coded(joint), "num_examples": _number(len(features)), "sharpness": _number(sharpness or 0.0)}
-        return Message("spectral", round, arrays)
+        return Message("spectral", round, {**self._coded(joint), "num_examples": _number(len(features))})
 
     def _coded(self, joint: Float[np.ndarray, "rows columns"]) -> dict[str, jnp.ndarray]:
         """The rows as they travel; step 0 says that they are float32."""
@@ -100,8 +102,8 @@ class Spectral:
     def check(self, model: Model, client: str, message: Message) -> None:
         self._rows(model, client, message)
 
-    def _rows(self, model: Model, client: str, message: Message) -> tuple[Float[np.ndarray, "rows columns"], float, float]:
-        """Rows [Z, U], n_m and sharpness of a message, with everything checked that a later computation relies on."""
+    def _rows(self, model: Model, client: str, message: Message) -> tuple[Float[np.ndarray, "rows columns"], float]:
+        """Rows [Z, U] and n_m of a message, with everything checked that a later computation relies on."""
         where, arrays = f"client {client}, round {message.round}, {message.kind}", message.arrays
         if message.kind != "spectral" or set(arrays) != set(ARRAYS):
             raise CoreshotError(
@@ -110,9 +112,9 @@ class Spectral:
         for name, allowed in ARRAYS.items():
             if arrays[name].dtype not in allowed or (name != "rows" and arrays[name].shape != (1,)):
                 raise CoreshotError(f"{where}: {name} is {arrays[name].dtype}{list(arrays[name].shape)}, not what the study wants; distill it again.")
-        step, count, sharpness = (float(arrays[name][0]) for name in ("step", "num_examples", "sharpness"))
-        if step < 0 or count < 1 or sharpness < 0:
-            raise CoreshotError(f"{where}: step {step:g}, num_examples {count:g}, sharpness {sharpness:g}: one is out of range; distill it again.")
+        step, count = float(arrays["step"][0]), float(arrays["num_examples"][0])
+        if step < 0 or count < 1:
+            raise CoreshotError(f"{where}: step {step:g} or num_examples {count:g} is out of range; distill it again.")
         columns = self.features.dimension + 1 + model.num_outputs
         raw = np.asarray(arrays["rows"])
         if (raw.dtype == np.uint8) != (step > 0):
@@ -120,7 +122,7 @@ class Spectral:
         joint = decode_rows(raw.tobytes(), step, columns, int(count), where) if step > 0 else raw
         if joint.ndim != 2 or joint.shape[1] != columns or not 0 < len(joint) <= max(count, 1):
             raise CoreshotError(f"{where}: rows have shape {joint.shape}, the study wants (1 to {count:g}, {columns}); distill it again.")
-        return joint / np.where(np.arange(columns) > self.features.dimension, self.label_scale, 1.0), count, sharpness
+        return joint / np.where(np.arange(columns) > self.features.dimension, self.label_scale, 1.0), count
 
     def receive(self, key: PRNGKey, model: Model, state: SpectralState, replies: Mapping[str, Message]) -> SpectralState:
         if not replies:
@@ -136,19 +138,25 @@ class Spectral:
         return self._add(model, state, client, message, -1)
 
     def _add(self, model: Model, state: SpectralState, client: str, message: Message, sign: int) -> SpectralState:
-        rows, count, sharpness = self._rows(model, client, message)
+        rows, count = self._rows(model, client, message)
         moments = Moments.of(rows[:, : state.map.dimension], rows[:, state.map.dimension :], count)
-        index = zlib.crc32(client.encode()) % NUM_GROUPS
-        groups = list(state.groups)
+        index = _hash(client) % NUM_GROUPS
+        groups, speakers = list(state.groups), {name: one for name, one in state.speakers.items() if name != client}
         groups[index] = groups[index] + moments if sign > 0 else groups[index] - moments
-        opinion = sign * count * (sharpness > 0)
-        opinions = state.sharpness[0] + opinion * sharpness, state.sharpness[1] + opinion
+        if sign > 0 and model.kind == "classification":
+            speakers[client] = ClassMeans.of(moments, index)
+        kept = sorted(speakers, key=_hash)[:NUM_SPEAKERS]
         clients = state.clients | {client} if sign > 0 else state.clients - {client}
-        return replace(state, groups=tuple(groups), sharpness=opinions, clients=clients)
+        return replace(state, groups=tuple(groups), speakers={name: speakers[name] for name in kept}, clients=clients)
 
     def posterior(self, key: PRNGKey, model: Model, state: SpectralState) -> tuple[HeadPosterior, Info]:
-        total, weight = state.sharpness
-        return fit_head(state.map, model.kind, state.groups, total / weight if weight > 0.5 else None, self.ridge), {}
+        means = [state.speakers[name] for name in sorted(state.speakers)]
+        factor = self.ridge_factor if model.kind == "classification" else 1.0
+        return fit_head(state.map, model.kind, state.groups, means, ridge=self.ridge, ridge_factor=factor), {}
+
+
+def _hash(client: str) -> int:
+    return zlib.crc32(client.encode())
 
 
 def centred(model: Model, y: Float[np.ndarray, "n outputs"]) -> Float[np.ndarray, "n outputs"]:
