@@ -12,7 +12,7 @@ from jax.flatten_util import ravel_pytree
 from safetensors.numpy import save_file
 from updates import UPDATES
 
-from coreshot.learners.bpc_fkl import _chain_ends, kl_gradient
+from coreshot.learners.bpc_fkl import chain_ends, kl_gradient
 from coreshot.types import Params, points_of
 
 NUM_POINTS, CHAIN_LENGTH = 4, 5  # fewer points than a batch: nothing is drawn
@@ -42,7 +42,7 @@ def case(name: str) -> dict[str, np.ndarray]:
     label = draws.integers(update.num_outputs, size=NUM_POINTS)
     points = points_of(x, np.eye(update.num_outputs, dtype=np.float32)[label])
     start, end = (model.init(jax.random.key(seed)) for seed in range(2))
-    coreset_end = jax.jit(_chain_ends, static_argnums=(0, 1))(learner, model, points, jax.random.key(2), ravel_pytree(start)[0][None])
+    coreset_end = jax.jit(chain_ends, static_argnums=(0, 1))(learner, model, points, jax.random.key(2), ravel_pytree(start)[0][None])
     gradient = np.asarray(kl_gradient(model, points, jax.tree.map(lambda leaf: leaf[None], end), coreset_end).x)
     channels_first = (0, x.ndim - 1, *range(1, x.ndim - 1))
     arrays = {"x": x.transpose(channels_first), "y": label, "chain_length": np.array(CHAIN_LENGTH), "gradient": gradient.transpose(channels_first)}

@@ -21,7 +21,7 @@ from coreshot_update import learner_of, model_of
 from jax.flatten_util import ravel_pytree
 from updates import CHANNELS, DENSE, EMNIST, Update
 
-from coreshot.learners.bpc_fkl import _chain_ends
+from coreshot.learners.bpc_fkl import chain_ends
 from coreshot.types import Points, points_of
 
 CORES = os.cpu_count() or 1
@@ -57,7 +57,7 @@ def some_points(update: Update) -> Points:
 def compiled_chain(update: Update) -> Callable[[int], None]:
     """A function of a seed that runs all of a client's chains once."""
     model, points = model_of(update), some_points(update)
-    run = jax.jit(partial(_chain_ends, learner_of(update), model))
+    run = jax.jit(partial(chain_ends, learner_of(update), model))
     starts = jnp.stack([ravel_pytree(model.init(jax.random.key(index)))[0] for index in range(update.num_trajectories)])
     keys = [jax.random.key(seed) for seed in range(CORES)]
     return lambda seed: jax.block_until_ready(run(points, keys[seed], starts)) and None

@@ -8,17 +8,19 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from coreshot.data.validate import check_fits_learner, check_points
 from coreshot.errors import CoreshotError
-from coreshot.evaluate import Metrics, Predictive, metrics, predict, sums
+from coreshot.evaluate import Metrics, metrics, predict, sums
+from coreshot.head import HeadPosterior
 from coreshot.inference import Inference
 from coreshot.inference.diagnostics import Diagnostics, diagnose
 from coreshot.keys import named_key
-from coreshot.learners import Learner
 from coreshot.methods.one_shot import OneShot, Weighting
+from coreshot.methods.spectral import Spectral
 from coreshot.study import Study
-from coreshot.types import Message, Points, Posterior
+from coreshot.types import Message, Points, Posterior, Predictive
 from coreshot.wire import decode_message, encode_message, read_header
 
 
@@ -26,19 +28,22 @@ def distill(study: Study, x: Any, y: Any, *, client: str, seed: int = 0) -> byte
     """A client's side: its data in, the one message that leaves out. x is [points, ...]; y is classes, or targets."""
     terms = study.agreement
     points = check_points(x, y, kind=terms.kind, input_shape=terms.input_shape, num_outputs=terms.num_outputs, client=client)
-    learner = _learner(study)
-    check_fits_learner(points, kind=terms.kind, num_points=learner.num_points, client=client)
-    sender = OneShot(learner, inference=None)  # type: ignore[arg-type]  # a client never infers
+    sender = _one_shot(study, inference=None)
+    if study.learner:
+        check_fits_learner(points, kind=terms.kind, num_points=study.learner.num_points, client=client)
     inbox = [Message("invitation", 0, {})]
     key = named_key(jax.random.key(seed), "clients")
     answers = sender.reply(key, study.model, {client: points}, inbox, study.shared_key, on_chunk=lambda clients: None)
     return encode_message(answers[client][0], study_hash=study.hash, client=client)
 
 
-def _learner(study: Study) -> Learner:
-    if study.learner is None:
-        raise CoreshotError("study: has a multi-round method and no learner, so there is no one message to make or to fit; use a one-shot study.")
-    return study.learner
+def _one_shot(study: Study, inference: Inference | None, weighting: Weighting = "mass") -> Any:
+    """The method of a study with one exchange: its own, or its learner with an inference, which a client does without."""
+    if study.learner:
+        return OneShot(study.learner, inference, weighting)  # type: ignore[arg-type]
+    if study.method is None or study.method.num_rounds != 1:
+        raise CoreshotError("study: its method has many rounds, so there is no one message to make or to fit; use a one-shot study.")
+    return study.method
 
 
 @dataclass(frozen=True)
@@ -46,25 +51,50 @@ class FittedModel:
     """What the server has learned; `diagnostics` says whether the sampling can be trusted."""
 
     study: Study
-    posterior: Posterior
+    posterior: Posterior | HeadPosterior
     diagnostics: Diagnostics
-    points: Points = field(repr=False)  # the pooled, weighted coresets it was inferred from
+    points: Points | None = field(repr=False, default=None)  # the pooled, weighted coresets it was inferred from; None: of a spectral study
+    state: Any = field(repr=False, default=None)  # the sums of a spectral study, to which messages can be added
 
     def predict(self, x: Any) -> Predictive:
         """Class probabilities or function mean, with epistemic and aleatoric deviation."""
-        x = jnp.asarray(x, jnp.float32)
+        return predict(self.study.model, self.posterior, self._inputs(x))
+
+    def novelty(self, x: Any) -> np.ndarray:
+        """How far each input is from all that the clients saw, in units of the noise; of a spectral study."""
+        if not isinstance(self.posterior, HeadPosterior):
+            raise CoreshotError("novelty: only a spectral study has it; look at predict(x).epistemic.")
+        return self.posterior.novelty(self._inputs(x))
+
+    def _inputs(self, x: Any) -> np.ndarray:
+        x = np.asarray(x, np.float32)
         if x.shape[1:] != self.study.agreement.input_shape:
             raise CoreshotError(f"predict: inputs have shape {x.shape}, the study wants (points, *{self.study.agreement.input_shape}); reshape them.")
-        return predict(self.study.model, self.posterior, x)
+        return x
 
     def evaluate(self, x: Any, y: Any) -> Metrics:
         terms = self.study.agreement
         test = check_points(x, y, kind=terms.kind, input_shape=terms.input_shape, num_outputs=terms.num_outputs, client="test data")
         return metrics(self.study.model, sums(self.study.model, self.posterior, test))
 
+    def forget(self, data: bytes) -> FittedModel:
+        """The model as if the client of this message, which is one of those it was fitted to, had never taken part; of a spectral study."""
+        if not isinstance(self.study.method, Spectral):
+            raise CoreshotError("forget: only a spectral study can take a client out of its sums; fit again without its message.")
+        client, message = read_header(data)["client"], decode_message(data, study_hash=self.study.hash)
+        if client not in self.state.clients:
+            raise CoreshotError(f"forget: client {client} is not in this model; there are {', '.join(sorted(self.state.clients))}.")
+        return _fitted(self.study, self.study.method, self.study.method.forget(self.study.model, self.state, client, message), jax.random.key(0))
 
-def fit(study: Study, messages: Iterable[bytes], inference: Inference, *, weighting: Weighting = "mass", seed: int = 0) -> FittedModel:
-    """The server's side: messages of this study, in any order, to a posterior. The data are nowhere in sight."""
+
+def fit(study: Study, messages: Iterable[bytes], inference: Inference | None = None, *, weighting: Weighting = "mass", seed: int = 0) -> FittedModel:
+    """The server's side: messages of this study, in any order, to a posterior. The data are nowhere in sight.
+
+    A spectral study has its posterior in closed form; one with a learner wants an inference.
+    """
+    method, model, key = _one_shot(study, inference, weighting), study.model, jax.random.key(seed)
+    if study.learner and inference is None:
+        raise CoreshotError("fit: a study with a learner needs an inference, such as MapEstimate or Hmc; give one.")
     arrived = {}
     for data in messages:
         client = read_header(data)["client"]
@@ -73,8 +103,12 @@ def fit(study: Study, messages: Iterable[bytes], inference: Inference, *, weight
         arrived[client] = decode_message(data, study_hash=study.hash)
     if not arrived:
         raise CoreshotError("fit: no messages arrived; give at least one.")
-    method, model, key = OneShot(_learner(study), inference, weighting), study.model, jax.random.key(seed)
-    state = method.receive(key, model, method.init(key, model, study.shared_key), arrived)
-    posterior, info = method.posterior(named_key(key, "inference"), model, state)
-    points = method.log_density(model, state).points
-    return FittedModel(study, posterior, diagnose(model, posterior, info, points.x), points)
+    return _fitted(study, method, method.receive(key, model, method.init(key, model, study.shared_key), arrived), key)
+
+
+def _fitted(study: Study, method: Any, state: Any, key: jax.Array) -> FittedModel:
+    posterior, info = method.posterior(named_key(key, "inference"), study.model, state)
+    if not study.learner:
+        return FittedModel(study, posterior, diagnose(study.model, posterior, info, jnp.zeros((0, *study.agreement.input_shape))), state=state)
+    points = method.log_density(study.model, state).points
+    return FittedModel(study, posterior, diagnose(study.model, posterior, info, points.x), points)

@@ -79,6 +79,56 @@ def sweep(
     console.print(f"results: {folder / 'sweep.json'}", highlight=False, soft_wrap=True)
 
 
+@app.command()
+def compare(
+    preset: Annotated[str, typer.Argument(help="Whose task, learners and inferences: a name from `coreshot list`, or the path of a TOML file.")],
+    learners: Annotated[str | None, typer.Option("--learners", help="Which of its learners, with commas between; the default is all.")] = None,
+    inferences: Annotated[str | None, typer.Option("--inferences", help="Which of its inferences; the default is the first.")] = None,
+    points: Annotated[str | None, typer.Option("--points", help="Sizes K of the coresets, such as 10,30; the default is its own.")] = None,
+    overrides: Overrides = None,
+    seeds: Seeds = None,
+    out: Annotated[Path | None, typer.Option("--out", help="Where results go; the default is runs/PRESET_compare.")] = None,
+) -> None:
+    """Learners x inferences x K on one task, beside everything that a coreset has to beat: one table and one figure.
+
+    Example: coreshot compare digits_quick --learners bpc --inferences sgd,adam --points 10,30
+    """
+    from coreshot.compare import comparison, comparison_grid, draw_comparison, per_client
+    from coreshot.compilation import keep_compiled
+    from coreshot.experiment import run as run_presets
+    from coreshot.figures import render
+    from coreshot.report import rich_table
+    from coreshot.storage import write_bytes
+
+    chosen = comparison(preset, overrides or (), _parse_names(learners), _parse_names(inferences), _parse_sizes(points))
+    folder = out or Path("runs") / chosen.name
+    keep_compiled()
+    with shown_on(console) as progress:
+        rows = per_client(run_presets([chosen], folder, _parse_seeds(seeds), progress), chosen.task.num_clients)
+    console.print(rich_table(chosen.name, comparison_grid(rows)))
+    drawing = draw_comparison(rows)
+    for kind in ("png", "svg"):
+        write_bytes(folder / f"compare.{kind}", render(drawing, kind))
+    console.print(f"results: {folder / 'results.json'}", highlight=False, soft_wrap=True)
+    console.print(f"figure:  {folder / 'compare.png'}", highlight=False, soft_wrap=True)
+
+
+def _parse_names(text: str | None) -> list[str] | None:
+    return [part.strip() for part in text.split(",")] if text else None
+
+
+def _parse_sizes(text: str | None) -> list[int] | None:
+    if text is None:
+        return None
+    try:
+        sizes = [int(part) for part in text.split(",")]
+    except ValueError:
+        raise CoreshotError(f"--points {text}: not whole numbers with commas between; write, for example, --points 10,30.") from None
+    if min(sizes) < 1 or len(set(sizes)) < len(sizes):
+        raise CoreshotError(f"--points {text}: sizes are different whole numbers of at least 1; change it.")
+    return sizes
+
+
 @app.command("list")
 def list_presets() -> None:
     """The presets that come with coreshot."""

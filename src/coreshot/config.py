@@ -20,6 +20,7 @@ T = TypeVar("T")
 Count = Annotated[int, Field(gt=0)]
 Positive = Annotated[float, Field(gt=0)]
 NonNegative = Annotated[float, Field(ge=0)]
+NonNegativeInt = Annotated[int, Field(ge=0)]
 
 
 @dataclass_transform(frozen_default=True, kw_only_default=True)

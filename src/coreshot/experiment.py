@@ -33,6 +33,8 @@ from coreshot.data import FederatedData
 from coreshot.data.validate import check_fits_learner
 from coreshot.errors import CoreshotError
 from coreshot.evaluate import Metrics, metrics, predict, sums
+from coreshot.features import feature_map
+from coreshot.head import HeadPosterior, head_of
 from coreshot.inference.diagnostics import diagnose
 from coreshot.inference.protocol import Info
 from coreshot.keys import named_key
@@ -237,7 +239,7 @@ class Outcome:
     """What an arm has come to so far."""
 
     ledger: Ledger
-    posterior: Posterior | None = None
+    posterior: Posterior | HeadPosterior | None = None
     info: Info = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     seconds_client: float = 0.0
@@ -292,7 +294,7 @@ def _exchange(
     return state, Outcome(ledger, notes=notes, seconds_client=sum(reply.seconds for reply in replies.values()))
 
 
-def _inferred(outcome: Outcome, infer: Callable[[], tuple[Posterior, Info]]) -> Outcome:
+def _inferred(outcome: Outcome, infer: Callable[[], tuple[Posterior | HeadPosterior, Info]]) -> Outcome:
     began = time.perf_counter()
     posterior, info = jax.block_until_ready(infer())
     return replace(outcome, posterior=posterior, info=info, seconds_server=time.perf_counter() - began)
@@ -304,6 +306,7 @@ def _run_rounds(job: Job, key: jax.Array, data: FederatedData, folder: Path, bef
     method: Any = study.method
     start = method.init(named_key(key, "init"), model, study.shared_key)
     if before.posterior is not None:
+        assert isinstance(before.posterior, Posterior)  # what a learner and an inference made: weights of this model
         start = warm_start(method, before.posterior)
     log = resume_or_begin(folder, before.ledger, start)
 
@@ -364,14 +367,20 @@ def load_state(job: Job, out: Path) -> OneShotState:
     return state
 
 
-def save_posterior(posterior: Posterior) -> bytes:
+def save_posterior(posterior: Posterior | HeadPosterior) -> bytes:
+    if isinstance(posterior, HeadPosterior):
+        return safetensors.numpy.save(posterior.arrays())
     flat = jax.vmap(lambda params: ravel_pytree(params)[0])(posterior.params)
     return safetensors.numpy.save({"params": np.asarray(flat)})
 
 
-def load_posterior(model: Model, data: bytes) -> Posterior:
-    unravel = ravel_pytree(model.init(jax.random.key(0)))[1]
-    return Posterior(jax.vmap(unravel)(jnp.asarray(safetensors.numpy.load(data)["params"])))
+def load_posterior(job: Job, data: bytes) -> Posterior | HeadPosterior:
+    arrays = safetensors.numpy.load(data)
+    if "params" not in arrays:
+        study: Any = job.method_study
+        return head_of(feature_map(study.method.features, study.shared_key, study.model.input_shape), arrays)
+    unravel = ravel_pytree(job.model.init(jax.random.key(0)))[1]
+    return Posterior(jax.vmap(unravel)(jnp.asarray(arrays["params"])))
 
 
 def load_presets(out: Path) -> list[Preset]:

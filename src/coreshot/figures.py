@@ -21,6 +21,7 @@ from coreshot.data import FederatedData
 from coreshot.data.synthetic import INTERVALS, Moons, Regression, true_function
 from coreshot.evaluate import predict
 from coreshot.gallery import gallery
+from coreshot.head import HeadPosterior
 from coreshot.models import Model
 from coreshot.types import Coreset, Points, Posterior
 
@@ -62,12 +63,12 @@ class Panel:
     label: str
     note: str  # a second, smaller line: how well it did
     model: Model
-    posterior: Posterior
+    posterior: Posterior | HeadPosterior
     received: Points  # of all clients, as the server got them
 
     @property
     def is_sampled(self) -> bool:
-        return self.posterior.num_samples > 1
+        return isinstance(self.posterior, HeadPosterior) or self.posterior.num_samples > 1
 
 
 @dataclass(frozen=True)

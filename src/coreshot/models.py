@@ -22,7 +22,7 @@ ACTIVATIONS: dict[str, Callable[[Array], Array]] = {"relu": nn.relu, "swish": nn
 
 
 class Network(Protocol):
-    """The settings of an architecture; `build` gives the flax module that has them."""
+    """The settings of an architecture; `build` gives the flax module that has them, whose call takes `embed`: the outputs without the last layer."""
 
     def build(self, num_outputs: int) -> nn.Module: ...
 
@@ -41,14 +41,14 @@ class MlpModule(nn.Module):
     precision: Precision
 
     @nn.compact
-    def __call__(self, x: Array) -> Array:
+    def __call__(self, x: Array, embed: bool = False) -> Array:
         x = x.reshape(x.shape[0], -1)
         for width in self.hidden:
             x = nn.Dense(width, dtype=self.precision)(x)
             if self.norm_groups:
                 x = nn.GroupNorm(num_groups=self.norm_groups, dtype=self.precision)(x)
             x = ACTIVATIONS[self.activation](x)
-        return nn.Dense(self.num_outputs, dtype=self.precision)(x).astype(jnp.float32)
+        return x if embed else nn.Dense(self.num_outputs, dtype=self.precision)(x).astype(jnp.float32)
 
 
 @settings
@@ -74,13 +74,13 @@ class ConvNetModule(nn.Module):
     precision: Precision
 
     @nn.compact
-    def __call__(self, x: Array) -> Array:
+    def __call__(self, x: Array, embed: bool = False) -> Array:
         for width in self.channels:
             x = nn.relu(nn.Conv(width, (3, 3), padding="VALID", dtype=self.precision, conv_general_dilated=convolution())(x))
         x = max_pool(x).reshape(x.shape[0], -1)
         for width in self.dense:
             x = nn.relu(nn.Dense(width, dtype=self.precision)(x))
-        return nn.Dense(self.num_outputs, dtype=self.precision)(x).astype(jnp.float32)
+        return x if embed else nn.Dense(self.num_outputs, dtype=self.precision)(x).astype(jnp.float32)
 
 
 @settings
@@ -121,6 +121,10 @@ class Model:
     def apply(self, params: Params, x: Float[Array, "n ..."]) -> Float[Array, "n outputs"]:
         """Logits, or the mean of the regression function."""
         return self.network.build(self.num_outputs).apply({"params": params}, x)  # type: ignore[return-value]
+
+    def embed(self, params: Params, x: Float[Array, "n ..."]) -> Float[Array, "n features"]:
+        """What the last layer sees."""
+        return self.network.build(self.num_outputs).apply({"params": params}, x, embed=True)  # type: ignore[return-value]
 
     def log_prior(self, params: Params) -> Float[Array, ""]:
         # Without its constant: with d = 17,000 weights it would cost three of float32's seven digits.

@@ -112,7 +112,10 @@ def _wire(preset: Preset, name: str, data: FederatedData, num_seeds: int) -> str
     for client, points in data.clients.items():
         learner = preset.learners[name]
         coreset = _example_coreset(learner, study.model, learner.num_points or points.num_points)
-        for direction, message in (("down", Message("invitation", 0, {})), ("up", coreset_message(coreset, study.model, 0))):
+        for direction, message in (
+            ("down", Message("invitation", 0, {})),
+            ("up", coreset_message(coreset, study.model, 0, getattr(study.learner, "coding", None))),
+        ):
             ledger.book(direction, client, message, encode_message(message, study_hash=study.hash, client=client))  # type: ignore[arg-type]
     up, down = num_seeds * ledger.bytes("up"), num_seeds * ledger.bytes("down")
     return f"{num_seeds * ledger.floats('up'):,} floats, {up:,} bytes up; {down:,} bytes down"

@@ -78,7 +78,7 @@ class Grid:
 
 def summary_table(rows: list[Row]) -> list[Table]:
     """One table per task, one line per arm: mean ± standard deviation over seeds."""
-    return [_rich_table(task, summary_grid(of_task, (*METRICS, *COSTS))) for task, of_task in _groups(rows, "task").items()]
+    return [rich_table(task, summary_grid(of_task, (*METRICS, *COSTS))) for task, of_task in _groups(rows, "task").items()]
 
 
 def read_rows(folder: Path) -> list[Row]:
@@ -105,7 +105,7 @@ def _markdown(grid: Grid) -> str:
     return "\n".join("| " + " | ".join(line) + " |" for line in (grid.headings, rule, *grid.lines)) + "\n"
 
 
-def _rich_table(title: str, grid: Grid) -> Table:
+def rich_table(title: str, grid: Grid) -> Table:
     table = Table(title=escape(title), title_justify="left")
     for index, heading in enumerate(grid.headings):
         table.add_column(heading.replace(" ", "\n"), justify="left" if index < grid.first_number else "right")
@@ -295,7 +295,7 @@ def _note(row: Row) -> str:
 
 def _panel(folder: Path, job: Job, data: FederatedData, note: str) -> Panel:
     model = job.model
-    posterior = load_posterior(model, (folder / job.folder / "posterior.safetensors").read_bytes())
+    posterior = load_posterior(job, (folder / job.folder / "posterior.safetensors").read_bytes())
     if not job.arm.learner:  # no points were sent, or (DOSFL) none that mean anything in themselves
         return Panel(job.arm.label, note, model, posterior, points_of(np.zeros((0, *model.input_shape)), np.zeros((0, model.num_outputs))))
     received = concatenate_points([coreset.points for coreset in load_state(job, folder).coresets.values()])

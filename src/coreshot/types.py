@@ -86,3 +86,13 @@ class Posterior:
     @property
     def num_samples(self) -> int:
         return jax.tree.leaves(self.params)[0].shape[0]
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Predictive:
+    """What a posterior says about inputs, and how the uncertainty splits."""
+
+    mean: Float[Array | np.ndarray, "n outputs"]  # class probabilities, or the mean of the function
+    epistemic: Float[Array | np.ndarray, "n outputs"]  # deviation between posterior samples: of probabilities, or of the function
+    aleatoric: Float[Array | np.ndarray, "n outputs"]  # what would remain with the weights known: deviation of the label, or of the noise

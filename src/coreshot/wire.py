@@ -47,8 +47,8 @@ def decode_message(data: bytes, *, study_hash: str, client: str | None = None) -
     if client is not None and header["client"] != client:
         raise CoreshotError(f"{where}: came in the name of {client}; check who sent it.")
     for name, array in arrays.items():
-        if array.dtype not in (np.float32, np.int32):
-            raise CoreshotError(f"{where}: array {name!r} is of type {array.dtype}, not float32 or int32; the message is refused.")
+        if array.dtype not in (np.float32, np.int32, np.uint8):
+            raise CoreshotError(f"{where}: array {name!r} is of type {array.dtype}, not float32, int32 or uint8; the message is refused.")
         if not np.all(np.isfinite(array)):
             raise CoreshotError(f"{where}: array {name!r} has values that are not finite; the message is refused.")
     # jax arrays, not NumPy's: in-process and over-the-wire runs must take the same code paths to the last bit.
@@ -101,7 +101,8 @@ def _not_a_message(data: bytes, reason: object) -> CoreshotError:
 
 @dataclass(frozen=True)
 class Entry:
-    """One message, as booked. floats counts every number in its arrays; payload is their bytes, envelope all the rest."""
+    """One message, as booked. floats counts every number in its arrays, of coded ones (uint8) four bytes as one; payload is their bytes,
+    envelope all the rest."""
 
     round: int
     client: str
@@ -112,6 +113,10 @@ class Entry:
     envelope_bytes: int
 
 
+def _count(arrays: Iterable[Any]) -> int:
+    return sum(-(-array.size // 4) if array.dtype == np.uint8 else array.size for array in arrays)
+
+
 @dataclass
 class Ledger:
     """Everything that crossed, in order."""
@@ -120,7 +125,7 @@ class Ledger:
 
     def book(self, direction: Direction, client: str, message: Message, data: bytes) -> None:
         payload = sum(array.nbytes for array in message.arrays.values())
-        floats = sum(array.size for array in message.arrays.values())
+        floats = _count(message.arrays.values())
         self.entries.append(Entry(message.round, client, direction, message.kind, floats, payload, len(data) - payload))
 
     def book_refused(self, round: int, client: str, data: bytes) -> None:
@@ -130,7 +135,7 @@ class Ledger:
         except (safetensors.SafetensorError, ValueError, KeyError, TypeError):
             arrays = []
         payload = sum(array.nbytes for array in arrays)
-        self.entries.append(Entry(round, client, "up", "refused", sum(array.size for array in arrays), payload, len(data) - payload))
+        self.entries.append(Entry(round, client, "up", "refused", _count(arrays), payload, len(data) - payload))
 
     def floats(self, direction: Direction) -> int:
         return sum(entry.floats for entry in self._going(direction))

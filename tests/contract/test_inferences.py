@@ -7,8 +7,11 @@ import pytest
 
 from coreshot.config import decode_named, encode_named
 from coreshot.inference import INFERENCES
+from coreshot.inference.cyclical import sample_cycles as cyclical_compiled
 from coreshot.inference.hmc import sample_chains as hmc_compiled
+from coreshot.inference.laplace import sample_last_layers as laplace_compiled
 from coreshot.inference.map_estimate import _climb_all as map_compiled
+from coreshot.inference.mclmc import sample_microcanonical as mclmc_compiled
 from coreshot.inference.nuts import _sample_chains as nuts_compiled
 from coreshot.models import LogDensity
 
@@ -16,8 +19,18 @@ SETTINGS = {
     "map_estimate": {"optimizer": "adam", "step_size": 0.02, "num_steps": 5, "num_chains": 3},
     "hmc": {"step_size": 0.05, "inverse_mass": 1.0, "num_integration_steps": 2, "num_warmup": 2, "num_samples": 4, "num_chains": 3},
     "nuts": {"num_warmup": 4, "num_samples": 4, "num_chains": 3, "max_doublings": 2},
+    "mclmc": {"num_warmup": 30, "num_samples": 4, "thinning": 2, "num_chains": 3},
+    "cyclical": {"step_size": 0.05, "num_cycles": 2, "cycle_length": 10, "samples_per_cycle": 2, "kernel": "sghmc", "num_chains": 3},
+    "last_layer_laplace": {"optimizer": "adam", "step_size": 0.02, "num_steps": 5, "num_samples": 4, "num_chains": 3},
 }
-COMPILED = {"map_estimate": map_compiled, "hmc": hmc_compiled, "nuts": nuts_compiled}
+COMPILED = {
+    "map_estimate": map_compiled,
+    "hmc": hmc_compiled,
+    "nuts": nuts_compiled,
+    "mclmc": mclmc_compiled,
+    "cyclical": cyclical_compiled,
+    "last_layer_laplace": laplace_compiled,
+}
 USES_NO_KEY = {"map_estimate"}
 
 
@@ -44,7 +57,7 @@ def infer(name, linear, linear_points):
 
 def test_shapes_and_finite_values(infer, name, linear):
     posterior, info = infer()
-    num_samples = 3 * SETTINGS[name].get("num_samples", 1)
+    num_samples = 3 * SETTINGS[name].get("num_samples", 4 if name == "cyclical" else 1)
     assert posterior.num_samples == num_samples
     assert posterior.params["Dense_0"]["kernel"].shape == (num_samples, 2, 1)
     assert posterior.params["Dense_0"]["bias"].shape == (num_samples, 1)
@@ -71,8 +84,9 @@ def test_other_points_of_the_same_shape_do_not_compile_again(infer, name, linear
 def test_settings_survive_encoding_and_count_passes(name):
     inference = decode_named(INFERENCES, {"name": name, **SETTINGS[name]}, "test", "inference")
     assert decode_named(INFERENCES, encode_named(INFERENCES, inference), "test", "inference") == inference
-    # 5 steps; (2 + 4) transitions of 2 steps; (4 + 4) transitions of at most 2^2.
-    assert inference.num_passes(10) == {"map_estimate": 50, "hmc": 120, "nuts": 320}[name]
+    # 5 steps; (2 + 4) transitions of 2 steps; (4 + 4) transitions of at most 2^2; (30 + 4 * 2) steps of 2; 2 * 10 steps of 5; 5 steps and 1 look.
+    counts = {"map_estimate": 50, "hmc": 120, "nuts": 320, "mclmc": 760, "cyclical": 1000, "last_layer_laplace": 60}
+    assert inference.num_passes(10) == counts[name]
 
 
 def test_passes_of_batches():

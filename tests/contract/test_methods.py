@@ -75,7 +75,7 @@ FLOATS = {
 
 
 def test_every_method_is_tested():
-    assert {settings["name"] for settings in SETTINGS.values()} == METHODS.keys()
+    assert {settings["name"] for settings in SETTINGS.values()} == METHODS.keys() - {"spectral"}  # which test_spectral_method.py tests
     assert SETTINGS.keys() == COMPILED.keys() == FLOATS.keys()
 
 

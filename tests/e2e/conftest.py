@@ -4,12 +4,12 @@ import sys
 
 import pytest
 
+from coreshot import cli
+
 
 @pytest.fixture
 def call(monkeypatch, capsys):
     """`coreshot ...` in this process: exit code, stdout, stderr."""
-    from coreshot import cli
-
     monkeypatch.setenv("JAX_PLATFORMS", "cpu")
 
     def run(*arguments):

@@ -7,7 +7,7 @@ import pytest
 from sklearn.datasets import make_moons
 
 from coreshot.learners._start import between_neighbours, first_labels
-from coreshot.learners.bpc_fkl import _chain_ends, best_start
+from coreshot.learners.bpc_fkl import best_start, chain_ends
 from coreshot.types import Points, points_of
 
 
@@ -26,7 +26,7 @@ def scored(data, make_bpc, make_model):
 
     @jax.jit
     def score(places):
-        ends = _chain_ends(learner, model, Points(places, labels, weight), jax.random.key(4), inits)
+        ends = chain_ends(learner, model, Points(places, labels, weight), jax.random.key(4), inits)
         return jnp.mean(jax.vmap(lambda params: model.log_prob(params, data))(ends))
 
     chosen = best_start(learner, model, data, labels, weight, jax.random.key(0), jax.random.key(1))

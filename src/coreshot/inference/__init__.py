@@ -1,8 +1,20 @@
 """The server's side: log density -> posterior. Nothing here can import the data."""
 
+from typing import Any
+
+from coreshot.inference.cyclical import Cyclical
 from coreshot.inference.hmc import Hmc
+from coreshot.inference.laplace import LastLayerLaplace
 from coreshot.inference.map_estimate import MapEstimate
+from coreshot.inference.mclmc import Mclmc
 from coreshot.inference.nuts import Nuts
 from coreshot.inference.protocol import Inference as Inference
 
-INFERENCES = {"map_estimate": MapEstimate, "hmc": Hmc, "nuts": Nuts}
+INFERENCES: dict[str, type[Any]] = {
+    "map_estimate": MapEstimate,
+    "hmc": Hmc,
+    "nuts": Nuts,
+    "mclmc": Mclmc,
+    "cyclical": Cyclical,
+    "last_layer_laplace": LastLayerLaplace,
+}

@@ -9,6 +9,7 @@ import numpy as np
 from blackjax.diagnostics import ess_bulk, rhat
 from jaxtyping import Array, Float
 
+from coreshot.head import HeadPosterior
 from coreshot.inference.protocol import Info
 from coreshot.models import Model
 from coreshot.types import Posterior
@@ -30,9 +31,9 @@ class Diagnostics:
     warnings: list[str]
 
 
-def diagnose(model: Model, posterior: Posterior, info: Info, probes: Float[Array, "n ..."]) -> Diagnostics:
-    """For a sampler's posterior; a MAP estimate or an ensemble has no chains to compare and gets an empty report."""
-    if "acceptance" not in info:
+def diagnose(model: Model, posterior: Posterior | HeadPosterior, info: Info, probes: Float[Array, "n ..."]) -> Diagnostics:
+    """For a sampler's posterior; a MAP estimate, an ensemble or a closed form has no chains to compare and gets an empty report."""
+    if "acceptance" not in info or isinstance(posterior, HeadPosterior):
         return Diagnostics(None, None, None, None, [])
     num_chains = info["acceptance"].shape[0]
     outputs = model.each(lambda params: model.apply(params, probes))(posterior.params)

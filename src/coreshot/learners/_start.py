@@ -43,16 +43,27 @@ def between_neighbours(key: PRNGKey, points: Points, labels: Float[Array, "point
     neighbour = jnp.where(is_alone, jnp.arange(points.num_points), jnp.argmin(distance, axis=1))
     # Each example draws by its position: padding changes nothing.
     lot = jax.vmap(lambda index: jax.random.uniform(jax.random.fold_in(key, index)))(jnp.arange(points.num_points))
-
-    def choose(times: Array, label: Array) -> tuple[Array, Array]:
-        is_eligible = (points.y @ label > 0.5) & is_real
-        index = jnp.argmin(jnp.where(is_eligible, times + lot, jnp.inf))
-        return times.at[index].add(1.0), index
-
-    _, chosen = jax.lax.scan(choose, jnp.zeros(points.num_points), labels)
+    chosen = _chosen(lot, points, labels)
     noise = scale * jax.random.normal(named_key(key, "alone"), (len(labels), flat.shape[1]))
     places = (flat[chosen] + flat[neighbour[chosen]]) / 2 + jnp.where(is_alone[chosen][:, None], noise, 0.0)
     return places.reshape(len(labels), *points.x.shape[1:])
+
+
+def random_records(key: PRNGKey, points: Points, labels: Float[Array, "points classes"]) -> Float[Array, "points ..."]:
+    """For each (one-hot) label a random record of that class, none twice before all of its class were: raw data, for those who ask for them."""
+    lot = jax.vmap(lambda index: jax.random.uniform(jax.random.fold_in(key, index)))(jnp.arange(points.num_points))
+    return points.x[_chosen(lot, points, labels)]
+
+
+def _chosen(lot: Float[Array, " n"], points: Points, labels: Float[Array, "points classes"]) -> Array:
+    """For each label one of its class's records, in the order of their lots, over and over."""
+
+    def choose(times: Array, label: Array) -> tuple[Array, Array]:
+        is_eligible = (points.y @ label > 0.5) & (points.weight > 0)
+        index = jnp.argmin(jnp.where(is_eligible, times + lot, jnp.inf))
+        return times.at[index].add(1.0), index
+
+    return jax.lax.scan(choose, jnp.zeros(points.num_points), labels)[1]
 
 
 def first_labels(model: Model, points: Points, num_points: int) -> Float[Array, "points outputs"]:

@@ -45,8 +45,9 @@ from coreshot.learners._replay import open_pool
 from coreshot.learners._sampling import Sampling, noise_scale, randomised
 from coreshot.learners._start import between_neighbours, first_labels, noise_around_mean, weighted_mean
 from coreshot.learners._store import train_experts
-from coreshot.learners.protocol import Health
+from coreshot.learners.protocol import Health, health_of
 from coreshot.models import LogDensity, Model
+from coreshot.point_coding import PointCoding
 from coreshot.types import Coreset, Params, Points, PRNGKey
 
 UPDATES_PER_CHUNK = 20  # compiled together; the host looks at the points in between
@@ -114,6 +115,7 @@ class BpcFkl:
     num_starts: Count = 64  # draws among which `best_start` chooses: they cost about as much as so many updates; 1 takes the first
     # The gradient that step_size_x and step_size_y follow: of the points' log-likelihoods summed, or averaged over the points.
     step_of: Literal["sum", "mean"] = "sum"
+    coding: PointCoding | None = None  # on the wire; ours
 
     @property
     def num_chunks(self) -> int:
@@ -162,7 +164,7 @@ class BpcFkl:
             state, is_good, gradient_norm = self._update(part_keys, model, state, min(at_once, size - first))
             good.append(is_good)
             norms.append(gradient_norm)
-        health = self._health(np.concatenate(good, axis=1), np.concatenate(norms, axis=1), state.num_updates_done)
+        health = health_of(np.concatenate(good, axis=1), np.concatenate(norms, axis=1), state.num_updates_done, self.num_updates)
         return (self._finish(model, state) if state.num_updates_done == self.num_updates else state), health
 
     def _update(self, keys: Key[Array, " clients"], model: Model, state: BpcState, num: int) -> tuple[BpcState, np.ndarray, np.ndarray]:
@@ -176,16 +178,11 @@ class BpcFkl:
             (state.points, state.optimizer_state, state.step_scale, state.radius, state.center),
             starts,
             ends,
+            state.data,
         )
         done = state.num_updates_done + num
         state = replace(state, points=points, optimizer_state=optimizer_state, experts=experts, num_updates_done=done)
         return state, np.asarray(is_good), np.asarray(gradient_norm)
-
-    def _health(self, good: np.ndarray, norms: np.ndarray, done: int) -> Health:
-        size = good.shape[1]
-        bad = np.where(good.all(axis=1), -1, good.argmin(axis=1))
-        before = np.where(bad >= 0, np.maximum(bad - 1, 0), size - 1)
-        return Health(np.where(bad >= 0, done - size + bad, -1), norms[np.arange(len(norms)), before], done, self.num_updates)
 
     def _finish(self, model: Model, state: BpcState) -> BpcState:
         """What the experts' last weights still have to say about the points, where that is asked for."""
@@ -195,6 +192,19 @@ class BpcFkl:
         labels, observations = expert_opinion(model, points, state.data, state.experts.last())
         share = state.num_examples[:, None] / self.num_points
         return replace(state, points=Points(points.x, labels, points.weight), point_weights=observations / share)
+
+    def gradient(self, model: Model, points: Points, data: Points, key: PRNGKey, starts: Array, ends: Array) -> Points:
+        """Of the KL, from trajectories (theta at r, theta at r + L_D): coreset chains run from the former, all at once."""
+        key_chain, key_noise = jax.random.split(key)
+        coreset_ends = jax.vmap(lambda params: ravel_pytree(params)[0])(chain_ends(self, model, points, key_chain, starts))
+        key_data, key_coreset = jax.random.split(key_noise)
+        data_samples = 1 if self.num_data_draws else self.num_noise_samples
+        of_data = perturbed(model, ends, key_data, data_samples, self.noise_scale)
+        of_coreset = perturbed(model, coreset_ends, key_coreset, self.num_noise_samples, self.noise_scale)
+        return self.scaled(kl_gradient(model, points, of_data, of_coreset))
+
+    def scaled(self, gradient: Points) -> Points:
+        return gradient if self.step_of == "sum" else jax.tree.map(lambda array: array / self.num_points, gradient)
 
     def slower(self, state: BpcState, clients: np.ndarray) -> BpcState:
         return replace(state, step_scale=jnp.where(clients, state.step_scale / 2, state.step_scale))
@@ -239,7 +249,7 @@ def expert_opinion(
     In a label u: E_C[f(z)] = E_D[f(z)], so u is the experts' mean. (Of points that meet, the learned labels only agree on average.)
     The weights are together at most n_m, and none is 0, which would make its point padding.
     """
-    unravel = _unraveller(model)
+    unravel = unraveller(model)
 
     def one_client(points: Points, data: Points, experts: Array) -> tuple[Array, Array]:
         labels = jnp.mean(jax.vmap(lambda flat: model.apply(unravel(flat), points.x))(experts), axis=0)
@@ -259,7 +269,7 @@ def information(
     In the coordinates in which the experts' covariance is the identity, f(x) is its mean plus phi(x) . e, and an observation at x adds
     phi(x) phi(x)^T / noise_scale^2 to the precision of e. Of two such matrices the inner product is, but for a constant, cov(f(x), f(x'))^2.
     """
-    unravel = _unraveller(model)
+    unravel = unraveller(model)
     outputs = jax.vmap(lambda flat: model.apply(unravel(flat), jnp.concatenate([x, data.x])))(experts)
     deviation = outputs - jnp.mean(outputs, axis=0)
     covariance = jnp.einsum("eko,elo->kl", deviation[:, : len(x)], deviation) / deviation.shape[0] / deviation.shape[2]
@@ -317,14 +327,14 @@ def best_start(
     initial = jax.vmap(lambda index: ravel_pytree(model.init(jax.random.fold_in(shared_key, index)))[0])(jnp.arange(learner.num_trajectories))
 
     def score(places: Array) -> Array:
-        ends = _chain_ends(learner, model, Points(places, labels, weight), key_chain, initial)
+        ends = chain_ends(learner, model, Points(places, labels, weight), key_chain, initial)
         return jnp.mean(model.each(lambda params: model.log_prob(params, data))(ends))
 
     scores = jax.lax.map(score, draws)
     return draws[jnp.argmax(jnp.where(jnp.isnan(scores), -jnp.inf, scores))]
 
 
-def _unraveller(model: Model) -> Callable[[Array], Params]:
+def unraveller(model: Model) -> Callable[[Array], Params]:
     shapes = model.shapes()
     return ravel_pytree(jax.tree.map(lambda leaf: jnp.zeros(leaf.shape), shapes))[1]
 
@@ -337,15 +347,16 @@ def _run_chunk(
     carry: tuple[Points, optax.OptState, Array, Array, Array],
     starts: Array,
     ends: Array,
+    data: Points,
 ) -> tuple[Points, optax.OptState, Array, Array]:
     """Scan over updates, vmapped over clients: starts and ends are [clients, updates, trajectories, weights]."""
 
-    def one_client(keys: Array, carry: tuple[Points, optax.OptState, Array, Array, Array], starts: Array, ends: Array):  # type: ignore[no-untyped-def]
+    def one_client(keys: Array, carry: tuple[Points, optax.OptState, Array, Array, Array], starts: Array, ends: Array, data: Points):  # type: ignore[no-untyped-def]
         points, optimizer_state, step_scale, radius, center = carry
 
         def update(state, draws):  # type: ignore[no-untyped-def]
             points, optimizer_state = state
-            gradient = _estimate_gradient(learner, model, points, *draws)
+            gradient = learner.gradient(model, points, data, *draws)
             updates, optimizer_state = learner._optimizer().update(gradient, optimizer_state, points)
             points = optax.apply_updates(points, jax.tree.map(lambda update: step_scale * update, updates))
             if model.kind == "classification" and learner.step_size_y > 0:
@@ -356,10 +367,10 @@ def _run_chunk(
         (points, optimizer_state), (is_good, norm) = jax.lax.scan(update, (points, optimizer_state), (keys, starts, ends))
         return points, optimizer_state, is_good, norm
 
-    return jax.vmap(one_client)(keys, carry, starts, ends)
+    return jax.vmap(one_client)(keys, carry, starts, ends, data)
 
 
-def _chain_ends(learner: BpcFkl, model: Model, points: Points, key: PRNGKey, starts: Array) -> Params:
+def chain_ends(learner: BpcFkl, model: Model, points: Points, key: PRNGKey, starts: Array) -> Params:
     """Where the coreset's chains end, all run at once, one from each of the (flat) starts."""
     solver = OPTIMIZERS[learner.chain_optimizer](learner.chain_step_size)
 
@@ -373,20 +384,10 @@ def _chain_ends(learner: BpcFkl, model: Model, points: Points, key: PRNGKey, sta
         langevin_scale = noise_scale(learner.chain_step_size, jnp.sum(points.weight)) if learner.sampling == "langevin" else None
         return ascend(solver, log_density, params, solver.init(params), jax.random.split(key, learner.coreset_chain_length), langevin_scale)[0]
 
-    return model.each(chain)(jax.random.split(key, len(starts)), jax.vmap(_unraveller(model))(starts))
+    return model.each(chain)(jax.random.split(key, len(starts)), jax.vmap(unraveller(model))(starts))
 
 
-def _estimate_gradient(learner: BpcFkl, model: Model, points: Points, key: PRNGKey, starts: Array, ends: Array) -> Points:
-    """The KL gradient from trajectories (theta at r, theta at r + L_D): coreset chains run from the former, all at once."""
-    unravel = _unraveller(model)
-    key_chain, key_noise = jax.random.split(key)
-    coreset_ends = jax.vmap(lambda params: ravel_pytree(params)[0])(_chain_ends(learner, model, points, key_chain, starts))
-
-    def perturbed(ends: Array, key: PRNGKey, num_samples: int) -> Params:
-        noise = jax.random.normal(key, (len(ends), num_samples, ends.shape[1]))
-        return jax.vmap(unravel)((ends[:, None] + learner.noise_scale * noise).reshape(-1, ends.shape[1]))
-
-    key_data, key_coreset = jax.random.split(key_noise)
-    data_samples = 1 if learner.num_data_draws else learner.num_noise_samples
-    gradient = kl_gradient(model, points, perturbed(ends, key_data, data_samples), perturbed(coreset_ends, key_coreset, learner.num_noise_samples))
-    return gradient if learner.step_of == "sum" else jax.tree.map(lambda array: array / points.num_points, gradient)
+def perturbed(model: Model, ends: Float[Array, "chains weights"], key: PRNGKey, num_samples: int, scale: float) -> Params:
+    """Weights drawn around each end, as trees with a leading axis of chains times samples."""
+    noise = jax.random.normal(key, (len(ends), num_samples, ends.shape[1]))
+    return jax.vmap(unraveller(model))((ends[:, None] + scale * noise).reshape(-1, ends.shape[1]))

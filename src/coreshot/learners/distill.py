@@ -114,6 +114,7 @@ def _describe(health: Health, index: Any) -> str:
 
 def _of_client(coresets: Coreset, index: int) -> Coreset:
     """One client's part of the group's coresets, without its padding."""
-    coreset = jax.tree.map(lambda array: array[index], coresets)
-    real = np.flatnonzero(np.asarray(coreset.points.weight) > 0)
-    return Coreset(jax.tree.map(lambda array: array[real], coreset.points), coreset.num_examples)
+    # By NumPy: jax would compile the indexing anew for each client's own number of points.
+    coreset = jax.tree.map(lambda array: np.asarray(array[index]), coresets)
+    real = np.flatnonzero(coreset.points.weight > 0)
+    return Coreset(jax.tree.map(lambda array: jnp.asarray(array[real]), coreset.points), jnp.asarray(coreset.num_examples))

@@ -24,6 +24,14 @@ class Health:
     num_updates: int  # of the whole run
 
 
+def health_of(good: np.ndarray, norms: np.ndarray, num_done: int, num_updates: int) -> Health:
+    """From what a chunk noted of each client and update: whether its points were usable, and the gradient's norm."""
+    size = good.shape[1]
+    bad = np.where(good.all(axis=1), -1, good.argmin(axis=1))
+    before = np.where(bad >= 0, np.maximum(bad - 1, 0), size - 1)
+    return Health(np.where(bad >= 0, num_done - size + bad, -1), norms[np.arange(len(norms)), before], num_done, num_updates)
+
+
 class Learner(Protocol):
     @property
     def num_points(self) -> int | None:

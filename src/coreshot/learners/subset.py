@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Key
@@ -10,6 +12,7 @@ from coreshot.config import Count, Positive, settings
 from coreshot.learners._start import first_labels, label_cycle, noise_around_mean, weighted_mean
 from coreshot.learners.protocol import Immediate
 from coreshot.models import Model
+from coreshot.point_coding import PointCoding
 from coreshot.types import Coreset, Points, PRNGKey
 
 
@@ -18,6 +21,7 @@ class Everything(Immediate):
     """All of the client's raw data: the pooled reference. No privacy at all."""
 
     num_points: None = None
+    coding: PointCoding | None = None
 
     def init(self, keys: Key[Array, " clients"], model: Model, points: Points, shared_key: PRNGKey) -> Coreset:
         return Coreset(points, jnp.sum(points.weight, axis=1))
@@ -28,6 +32,7 @@ class RandomSubset(Immediate):
     """Some of the client's raw records, drawn without replacement: an upper reference with no privacy."""
 
     num_points: Count
+    coding: PointCoding | None = None
 
     def init(self, keys: Key[Array, " clients"], model: Model, points: Points, shared_key: PRNGKey) -> Coreset:
         def one(key: PRNGKey, points: Points) -> Coreset:
@@ -40,10 +45,32 @@ class RandomSubset(Immediate):
 
 
 @settings
+class RawImages(Immediate):
+    """As many of the client's raw images as fit so many bytes, with fewer bits or pixels: what any learner of those bytes has to beat."""
+
+    max_bytes: Count
+    coding: PointCoding
+    num_points: None = None
+
+    def init(self, keys: Key[Array, " clients"], model: Model, points: Points, shared_key: PRNGKey) -> Coreset:
+        # Before the arithmetic code, which makes them smaller still, and by how much only the images know.
+        bytes_each = math.prod(model.input_shape) / self.coding.factor**2 * self.coding.bits / 8
+        at_most = max(1, int(self.max_bytes // bytes_each))
+
+        def one(key: PRNGKey, points: Points) -> Coreset:
+            score = jax.vmap(lambda index: jax.random.uniform(jax.random.fold_in(key, index)))(jnp.arange(points.num_points))
+            rank = jnp.argsort(jnp.argsort(jnp.where(points.weight > 0, score, 2.0)))
+            return Coreset(points.reweighted(jnp.where(rank < at_most, points.weight, 0.0)), jnp.sum(points.weight))
+
+        return jax.vmap(one)(keys, points)
+
+
+@settings
 class ClassMean(Immediate):
     """Means of records of one class. A class that gets several points is split at random into as many groups; regression is one class."""
 
     num_points: Count
+    coding: PointCoding | None = None
 
     def init(self, keys: Key[Array, " clients"], model: Model, points: Points, shared_key: PRNGKey) -> Coreset:
         def one(key: PRNGKey, points: Points) -> Coreset:
@@ -73,6 +100,7 @@ class Noise(Immediate):
 
     num_points: Count
     init_scale: Positive
+    coding: PointCoding | None = None
 
     def init(self, keys: Key[Array, " clients"], model: Model, points: Points, shared_key: PRNGKey) -> Coreset:
         def one(key: PRNGKey, points: Points) -> Coreset:

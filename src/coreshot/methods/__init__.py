@@ -7,5 +7,6 @@ from coreshot.methods.fed_avg import FedAvg as FedAvg
 from coreshot.methods.fed_pa import FedPa as FedPa
 from coreshot.methods.mime import Mime as Mime
 from coreshot.methods.one_shot import OneShot as OneShot
+from coreshot.methods.spectral import Spectral as Spectral
 
-METHODS: dict[str, type[Any]] = {"dosfl": Dosfl, "fed_avg": FedAvg, "fed_pa": FedPa, "mime": Mime}
+METHODS: dict[str, type[Any]] = {"dosfl": Dosfl, "fed_avg": FedAvg, "fed_pa": FedPa, "mime": Mime, "spectral": Spectral}

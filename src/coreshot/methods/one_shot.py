@@ -28,8 +28,10 @@ from coreshot.learners import Learner
 from coreshot.learners.distill import distill
 from coreshot.methods.protocol import Answers, Invitation, OnChunk
 from coreshot.models import LogDensity, Model
+from coreshot.point_coding import PointCoding
 from coreshot.types import Coreset, Message, Points, Posterior, PRNGKey, concatenate_points
 
+TYPES = {"labels": jnp.int32, "code": jnp.uint8}  # of a message's arrays; all others are float32
 Weighting = Literal["mass", "paper", "size", "none"]
 
 
@@ -60,56 +62,78 @@ def pool_coresets(coresets: Mapping[str, Coreset], weighting: Weighting) -> Poin
     return concatenate_points([coreset.points.reweighted(weight * coreset.points.weight) for coreset, weight in zip(ordered, weights, strict=True)])
 
 
-def coreset_message(coreset: Coreset, model: Model, round: int) -> Message:
-    """Inputs, labels, n_m, and point weights where they differ. One-hot labels travel as class numbers: one number a point, not one a class."""
+def coreset_message(coreset: Coreset, model: Model, round: int, coding: PointCoding | None = None) -> Message:
+    """Inputs (coded where the study says so), labels, n_m, and point weights where they differ.
+
+    One-hot labels travel as class numbers: one number a point, not one a class.
+    """
     points = coreset.points
-    arrays = {"x": points.x, "num_examples": jnp.asarray(coreset.num_examples, jnp.float32).reshape(1)}
-    is_hard = model.kind == "classification" and bool(jnp.all((points.y == 0) | (points.y == 1)))
+    # By NumPy, here and in message_coreset: jax would compile each of these lines anew for each client's own number of points.
+    y, weight = np.asarray(points.y), np.asarray(points.weight)
+    arrays = {"num_examples": jnp.asarray(coreset.num_examples, jnp.float32).reshape(1)}
+    if coding is None:
+        arrays["x"] = points.x
+    else:
+        code, step = coding.encode(np.asarray(points.x))
+        arrays |= {"code": jnp.asarray(np.frombuffer(code, np.uint8)), "step": jnp.asarray([step], jnp.float32)}
+    is_hard = model.kind == "classification" and bool(np.all((y == 0) | (y == 1)))
     if is_hard:
-        arrays["labels"] = jnp.argmax(points.y, axis=1).astype(jnp.int32)
+        arrays["labels"] = jnp.asarray(y.argmax(axis=1).astype(np.int32))
     else:
         arrays["y"] = points.y
-    if bool(jnp.any(points.weight != 1)):
+    if np.any(weight != 1):
         arrays["weight"] = points.weight
     return Message("coreset", round, arrays)
 
 
-def message_coreset(message: Message, model: Model, client: str) -> Coreset:
+def message_coreset(message: Message, model: Model, client: str, coding: PointCoding | None = None) -> Coreset:
     """The coreset in a message, with everything checked that a later computation relies on."""
     where, arrays = f"client {client}, round {message.round}, {message.kind}", message.arrays
+    inputs = {"x"} if coding is None else {"code", "step"}
     if (
         message.kind != "coreset"
-        or not {"x", "num_examples"} <= set(arrays) <= {"x", "num_examples", "labels", "y", "weight"}
+        or not {*inputs, "num_examples"} <= set(arrays) <= {*inputs, "num_examples", "labels", "y", "weight"}
         or ("y" in arrays) == ("labels" in arrays)
     ):
         raise CoreshotError(
-            f"{where}: a coreset has x, num_examples, labels or y, and perhaps weight; found {', '.join(sorted(arrays)) or 'none'}; distill it again."
+            f"{where}: a coreset has {' and '.join(sorted(inputs))}, num_examples, labels or y, and perhaps weight; "
+            f"found {', '.join(sorted(arrays)) or 'none'}; distill it again."
         )
-    wrong = [name for name, array in arrays.items() if array.dtype != (jnp.int32 if name == "labels" else jnp.float32)]
+    wrong = [name for name, array in arrays.items() if array.dtype != TYPES.get(name, jnp.float32)]
     if wrong:
         raise CoreshotError(f"{where}: array {wrong[0]!r} is of type {arrays[wrong[0]].dtype}; labels are int32, all else float32; distill it again.")
-    x, count = arrays["x"], arrays["num_examples"]
+    x, count = _inputs(arrays, model, coding, where), arrays["num_examples"]
     if x.ndim == 0 or x.shape[1:] != model.input_shape or len(x) == 0:
         raise CoreshotError(f"{where}: x has shape {x.shape}, the study wants (points, {_list(model.input_shape)}); distill it again.")
     if count.shape != (1,) or float(count[0]) < 1:
         raise CoreshotError(f"{where}: num_examples is {np.asarray(count).tolist()}, not one number of at least 1; distill it again.")
-    weight = arrays.get("weight", jnp.ones(len(x), jnp.float32))
-    if weight.shape != (len(x),) or not bool(jnp.all(weight > 0)) or float(jnp.mean(weight)) > 1.001:
+    weight = np.asarray(arrays["weight"]) if "weight" in arrays else np.ones(len(x), np.float32)
+    if weight.shape != (len(x),) or not np.all(weight > 0) or np.mean(weight) > 1.001:
         raise CoreshotError(f"{where}: weight is not {len(x)} positive numbers of mean at most 1; distill it again.")
-    return Coreset(Points(x, _labels(arrays, len(x), model, where), weight), count[0].astype(jnp.float32))
+    return Coreset(Points(x, jnp.asarray(_labels(arrays, len(x), model, where)), jnp.asarray(weight)), count[0].astype(jnp.float32))
 
 
-def _labels(arrays: Mapping[str, Array], num_points: int, model: Model, where: str) -> Float[Array, "points outputs"]:
+def _inputs(arrays: Mapping[str, Array], model: Model, coding: PointCoding | None, where: str) -> Float[Array, "points ..."]:
+    if coding is None:
+        return arrays["x"]
+    labels = arrays["labels" if "labels" in arrays else "y"]
+    step = float(arrays["step"][0]) if arrays["step"].shape == (1,) else 0.0
+    if not step > 0 or labels.ndim == 0:
+        raise CoreshotError(f"{where}: the code has no step above 0, or no labels; distill it again.")
+    return jnp.asarray(coding.decode(np.asarray(arrays["code"]).tobytes(), step, len(labels), model.input_shape, where))
+
+
+def _labels(arrays: Mapping[str, Array], num_points: int, model: Model, where: str) -> Float[np.ndarray, "points outputs"]:
     if "labels" in arrays:
-        labels = arrays["labels"]
-        if model.kind != "classification" or labels.shape != (num_points,) or not bool(jnp.all((labels >= 0) & (labels < model.num_outputs))):
+        labels = np.asarray(arrays["labels"])
+        if model.kind != "classification" or labels.shape != (num_points,) or not np.all((labels >= 0) & (labels < model.num_outputs)):
             raise CoreshotError(f"{where}: labels are not {num_points} classes from 0 to {model.num_outputs - 1}; distill it again.")
-        return jax.nn.one_hot(labels, model.num_outputs)
-    y = arrays["y"]
+        return np.eye(model.num_outputs, dtype=np.float32)[labels]
+    y = np.asarray(arrays["y"])
     if y.shape != (num_points, model.num_outputs):
         raise CoreshotError(f"{where}: y has shape {y.shape}, the study wants ({num_points}, {model.num_outputs}); distill it again.")
-    on_simplex = jnp.all(y >= 0) & jnp.all(jnp.abs(jnp.sum(y, axis=1) - 1) < 1e-4)
-    if model.kind == "classification" and not bool(on_simplex):
+    on_simplex = np.all(y >= 0) and np.all(np.abs(np.sum(y, axis=1) - 1) < 1e-4)
+    if model.kind == "classification" and not on_simplex:
         raise CoreshotError(f"{where}: soft labels are not probabilities that sum to 1; distill it again.")
     return y
 
@@ -148,15 +172,19 @@ class OneShot:
         message = inbox[-1]
         keys = {name: client_key(key, message.round, name) for name in clients}
         learned = distill(model, self.learner, clients, keys, shared_key, on_chunk=on_chunk, where=f"round {message.round}")
-        return {name: (coreset_message(one.coreset, model, message.round), one.notes) for name, one in learned.items()}
+        return {name: (coreset_message(one.coreset, model, message.round, self._coding), one.notes) for name, one in learned.items()}
+
+    @property
+    def _coding(self) -> PointCoding | None:
+        return getattr(self.learner, "coding", None)
 
     def check(self, model: Model, client: str, message: Message) -> None:
-        message_coreset(message, model, client)
+        message_coreset(message, model, client, self._coding)
 
     def receive(self, key: PRNGKey, model: Model, state: OneShotState, replies: Mapping[str, Message]) -> OneShotState:
         if not replies:
             raise CoreshotError("round 0: no client replied; ask again, or let more of them take part.")
-        arrived = {name: message_coreset(message, model, name) for name, message in replies.items()}
+        arrived = {name: message_coreset(message, model, name, self._coding) for name, message in replies.items()}
         return replace(state, coresets={**state.coresets, **arrived}, is_done=True)
 
     def log_density(self, model: Model, state: OneShotState) -> LogDensity:

@@ -1,0 +1,77 @@
+"""Microcanonical Langevin Monte Carlo: chains that keep their speed and turn by noise, tuned by their energy error; no accept step.
+
+Robnik et al., "Microcanonical Hamiltonian Monte Carlo", JMLR 2023; transition and tuning are blackjax's.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Annotated, Any
+
+import blackjax
+import jax
+from jaxtyping import Array
+from pydantic import Field
+
+from coreshot.config import Count, Positive, settings
+from coreshot.inference.map_estimate import climb
+from coreshot.inference.protocol import Info
+from coreshot.keys import named_key
+from coreshot.models import LogDensity
+from coreshot.types import Params, Posterior, PRNGKey
+
+
+@settings
+class Mclmc:
+    num_warmup: Count  # steps in which step size and length are tuned
+    num_samples: Count  # kept per chain
+    thinning: Count = 10  # steps from one draw to the next
+    energy_variance: Positive = 5e-4  # per weight, that the step size is tuned to: what the missing accept step costs
+    num_chains: Count = 4
+    map_steps: Annotated[int, Field(ge=0)] = 0  # of Adam before the warm-up; 0 starts at the initial weights
+    map_step_size: Positive = 1e-2
+
+    def num_passes(self, num_points: int) -> int:
+        # Two gradients a step of the integrator.
+        return (self.map_steps + 2 * (self.num_warmup + self.thinning * self.num_samples)) * num_points
+
+    def __call__(self, key: PRNGKey, log_density: LogDensity, init: Params) -> tuple[Posterior, Info]:
+        return sample_microcanonical(self, key, log_density, init)
+
+
+@partial(jax.jit, static_argnums=0)
+def sample_microcanonical(inference: Mclmc, key: PRNGKey, log_density: LogDensity, init: Params) -> tuple[Posterior, Info]:
+    keys = jax.random.split(key, inference.num_chains)
+    draws, info = log_density.model.each(partial(_one_chain, inference, log_density))(keys, init)
+    return Posterior(jax.tree.map(lambda draws: draws.reshape(-1, *draws.shape[2:]), draws)), info
+
+
+def _one_chain(inference: Mclmc, log_density: LogDensity, key: PRNGKey, params: Params) -> tuple[Params, Info]:
+    if inference.map_steps:
+        params = climb(log_density, params, "adam", inference.map_step_size, inference.map_steps, named_key(key, "map"))
+    key_start, key_tune, key_draw = jax.random.split(key, 3)
+    kernel = blackjax.mclmc.build_kernel(desired_energy_var=inference.energy_variance)
+    # Its three phases are fractions of the steps that follow; a third of the warm-up each.
+    state, tuned, _ = blackjax.mclmc_find_L_and_step_size(
+        mclmc_kernel=kernel,
+        num_steps=inference.num_warmup,
+        state=blackjax.mclmc.init(params, log_density, key_start),
+        rng_key=key_tune,
+        logdensity_fn=log_density,
+        frac_tune1=1 / 3,
+        frac_tune2=1 / 3,
+        frac_tune3=1 / 3,
+        desired_energy_var=inference.energy_variance,
+    )
+
+    def step(state: Any, key: PRNGKey) -> tuple[Any, Array]:
+        state, info = kernel(key, state, log_density, tuned.inverse_mass_matrix, tuned.L, tuned.step_size)
+        return state, info.energy_change
+
+    def draw(state: Any, key: PRNGKey) -> tuple[Any, tuple[Params, Array]]:
+        state, energy = jax.lax.scan(step, state, jax.random.split(key, inference.thinning))
+        return state, (state.position, energy)
+
+    _, (draws, energy) = jax.lax.scan(draw, state, jax.random.split(key_draw, inference.num_samples))
+    num_weights = sum(leaf.size for leaf in jax.tree.leaves(params))
+    return draws, {"step_size": tuned.step_size, "energy_variance": energy.var() / num_weights}

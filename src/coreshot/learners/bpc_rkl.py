@@ -1,0 +1,40 @@
+"""BPC-rKL: a pseudocoreset whose posterior is close to the data's in reverse KL, by a score-function estimator.
+
+Kim et al., "On Divergence Measures for Bayesian Pseudocoresets", NeurIPS 2022 (section 3.1); Manousakas et al., "Bayesian Pseudocoresets", 2020.
+
+The gradient of KL(q_C || p_D) in the points is -Cov_{q_C}[grad log p(C|theta), log p(D|theta) - log p(C|theta)]: no experts' weights enter, only
+samples around the ends of the coreset's own chains, and a batch of records. Settings are bpc_fkl's; the experts give the chains their starts.
+"""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+from jax.flatten_util import ravel_pytree
+from jaxtyping import Array, Float
+
+from coreshot.ascent import draw_batch
+from coreshot.config import settings
+from coreshot.learners.bpc_fkl import BpcFkl, chain_ends, perturbed
+from coreshot.models import Model
+from coreshot.types import Params, Points, PRNGKey
+
+
+@settings
+class BpcRkl(BpcFkl):
+    def gradient(self, model: Model, points: Points, data: Points, key: PRNGKey, starts: Array, ends: Array) -> Points:
+        key_chain, key_noise, key_batch = jax.random.split(key, 3)
+        coreset_ends = jax.vmap(lambda params: ravel_pytree(params)[0])(chain_ends(self, model, points, key_chain, starts))
+        samples = perturbed(model, coreset_ends, key_noise, self.num_noise_samples, self.noise_scale)
+        return self.scaled(reverse_kl_gradient(model, points, draw_batch(key_batch, data, self.batch_size), samples))
+
+
+def reverse_kl_gradient(model: Model, points: Points, data: Points, samples: Params) -> Points:
+    """From weights drawn from q_C (leading axis: samples); the sample covariance, by its centred weights times the scores."""
+    gap: Float[Array, " samples"] = model.each(lambda params: model.log_prob(params, data) - model.log_prob(params, points))(samples)
+    centred = jax.lax.stop_gradient(gap - jnp.mean(gap)) / (len(gap) - 1)
+
+    def weighted_scores(points: Points) -> Float[Array, ""]:
+        return -jnp.sum(centred * model.each(lambda params: model.log_prob(params, points))(samples))
+
+    return jax.grad(weighted_scores)(points)
