@@ -27,7 +27,8 @@ def test_the_tables_are_the_committed_results(project):
     files = committed(project)
     assert {path.stem for path in files} <= set(preset_names())
     assert {"moons", "regression"} <= {path.stem for path in files}
-    assert missing_tables((project / "README.md").read_text() + (project / "docs" / "reproduction.md").read_text(), files) == []
+    documents = [project / "README.md", *sorted((project / "docs").glob("*.md"))]
+    assert missing_tables("".join(path.read_text() for path in documents), files) == []
 
 
 @pytest.mark.parametrize(("name", "column"), [("moons.json", "nll"), ("communication/moons.json", "floats")])
