@@ -100,7 +100,7 @@ def compare(
     from coreshot.report import rich_table
     from coreshot.storage import write_bytes
 
-    chosen = comparison(preset, overrides or (), _parse_names(learners), _parse_names(inferences), _parse_sizes(points))
+    chosen = comparison(preset, overrides or (), _parse_names(learners), _parse_names(inferences), _whole_numbers("--points", points, 1, "10,30"))
     folder = out or Path("runs") / chosen.name
     keep_compiled()
     with shown_on(console) as progress:
@@ -115,18 +115,6 @@ def compare(
 
 def _parse_names(text: str | None) -> list[str] | None:
     return [part.strip() for part in text.split(",")] if text else None
-
-
-def _parse_sizes(text: str | None) -> list[int] | None:
-    if text is None:
-        return None
-    try:
-        sizes = [int(part) for part in text.split(",")]
-    except ValueError:
-        raise CoreshotError(f"--points {text}: not whole numbers with commas between; write, for example, --points 10,30.") from None
-    if min(sizes) < 1 or len(set(sizes)) < len(sizes):
-        raise CoreshotError(f"--points {text}: sizes are different whole numbers of at least 1; change it.")
-    return sizes
 
 
 @app.command("list")
@@ -203,16 +191,21 @@ def _print_plan(presets: list, seeds: list[int] | None) -> None:  # type: ignore
         console.print(table)
 
 
-def _parse_seeds(text: str | None) -> list[int] | None:
+def _whole_numbers(option: str, text: str | None, least: int, example: str) -> list[int] | None:
+    """Different whole numbers with commas between, each at least so large."""
     if text is None:
         return None
     try:
-        seeds = [int(part) for part in text.split(",")]
+        numbers = [int(part) for part in text.split(",")]
     except ValueError:
-        raise CoreshotError(f"--seeds {text}: not whole numbers with commas between; write, for example, --seeds 0,1.") from None
-    if min(seeds) < 0 or len(set(seeds)) < len(seeds):
-        raise CoreshotError(f"--seeds {text}: seeds are different whole numbers of at least 0; change it.")
-    return seeds
+        raise CoreshotError(f"{option} {text}: not whole numbers with commas between; write, for example, {option} {example}.") from None
+    if min(numbers) < least or len(set(numbers)) < len(numbers):
+        raise CoreshotError(f"{option} {text}: these are different whole numbers of at least {least}; change it.")
+    return numbers
+
+
+def _parse_seeds(text: str | None) -> list[int] | None:
+    return _whole_numbers("--seeds", text, 0, "0,1")
 
 
 def main() -> None:

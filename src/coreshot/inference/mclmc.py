@@ -14,6 +14,7 @@ from jaxtyping import Array
 from pydantic import Field
 
 from coreshot.config import Count, Positive, settings
+from coreshot.inference._chains import sample_each
 from coreshot.inference.map_estimate import climb
 from coreshot.inference.protocol import Info
 from coreshot.keys import named_key
@@ -41,9 +42,7 @@ class Mclmc:
 
 @partial(jax.jit, static_argnums=0)
 def sample_microcanonical(inference: Mclmc, key: PRNGKey, log_density: LogDensity, init: Params) -> tuple[Posterior, Info]:
-    keys = jax.random.split(key, inference.num_chains)
-    draws, info = log_density.model.each(partial(_one_chain, inference, log_density))(keys, init)
-    return Posterior(jax.tree.map(lambda draws: draws.reshape(-1, *draws.shape[2:]), draws)), info
+    return sample_each(partial(_one_chain, inference), inference.num_chains, key, log_density, init)
 
 
 def _one_chain(inference: Mclmc, log_density: LogDensity, key: PRNGKey, params: Params) -> tuple[Params, Info]:
