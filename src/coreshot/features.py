@@ -19,6 +19,7 @@ from pydantic import Field
 
 from coreshot.config import Count, NonNegative, Positive, settings
 from coreshot.errors import CoreshotError
+from coreshot.frozen import Frozen
 from coreshot.patches import convolution
 from coreshot.types import PRNGKey
 
@@ -209,4 +210,4 @@ class Identity:
         return x.reshape(len(x), -1)
 
 
-AnyFeatures = Annotated[RandomConv | RandomVector | Identity, Field(discriminator="name")]
+AnyFeatures = Annotated[RandomConv | RandomVector | Frozen | Identity, Field(discriminator="name")]

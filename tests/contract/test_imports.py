@@ -17,6 +17,7 @@ LAYERS = [
     "data",
     "patches",
     "models",
+    "frozen",
     "features",
     "moments",
     "ridge",
