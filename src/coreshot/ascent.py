@@ -59,3 +59,11 @@ def draw_batch(key: PRNGKey, points: Points, batch_size: int) -> Points:
     index = jnp.where(take_all, jnp.arange(batch_size), drawn)
     batch = jax.tree.map(lambda array: array[index], points)
     return batch.reweighted(jnp.where(take_all, batch.weight, batch.weight * num_real / batch_size))
+
+
+def shifted(key: PRNGKey, points: Points, max_shift: int) -> Points:
+    """Images moved by up to so many pixels either way, each by its own random shift; what leaves on one side comes back on the other."""
+    if not max_shift:
+        return points
+    shifts = jax.random.randint(key, (points.num_points, 2), -max_shift, max_shift + 1)
+    return Points(jax.vmap(lambda image, shift: jnp.roll(image, shift, axis=(0, 1)))(points.x, shifts), points.y, points.weight)

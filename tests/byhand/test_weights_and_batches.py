@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from coreshot.ascent import draw_batch
+from coreshot.ascent import draw_batch, shifted
 from coreshot.learners import ClassMean, Noise, RandomSubset
 from coreshot.learners._start import first_labels, label_cycle, weighted_mean
 from coreshot.methods.one_shot import point_weights, pool_coresets
@@ -164,3 +164,13 @@ def test_noise_is_around_the_mean_with_the_stated_scale(make_model):
     assert np.max(np.abs(x.mean(axis=0) - [1, 2])) < 4 * 0.5 / np.sqrt(4000)
     assert np.max(np.abs(x.std(axis=0) - 0.5)) < 4 * 0.5 / np.sqrt(8000)
     assert np.max(np.abs(x.mean(axis=0) - [1 / 3, 2 / 3])) > 4 * 0.5 / np.sqrt(4000)  # where padding would have pulled it
+
+
+def test_images_are_shifted_each_by_its_own(make_points):
+    images = np.arange(2 * 6 * 6, dtype=np.float32).reshape(2, 6, 6, 1)
+    points = points_of(np.repeat(images[:1], 40, axis=0), np.zeros((40, 2)))
+    moved = np.asarray(shifted(jax.random.key(0), points, 1).x)
+    candidates = [np.roll(images[0], (line, column), axis=(0, 1)) for line in (-1, 0, 1) for column in (-1, 0, 1)]
+    found = [next(index for index, one in enumerate(candidates) if np.array_equal(one, image)) for image in moved]
+    assert len(set(found)) > 5
+    assert shifted(jax.random.key(0), points, 0) is points

@@ -9,23 +9,31 @@ import jax
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, Key
 
-from coreshot.ascent import OPTIMIZERS, ascend, draw_batch
-from coreshot.config import Count, Positive, settings
+from coreshot.ascent import OPTIMIZERS, ascend, draw_batch, shifted
+from coreshot.config import Count, NonNegativeInt, Positive, settings
 from coreshot.inference.protocol import Info
+from coreshot.keys import named_key
 from coreshot.models import LogDensity
 from coreshot.types import Params, Posterior, PRNGKey
 
 
 def climb(
-    log_density: LogDensity, params: Params, optimizer: str, step_size: float, num_steps: int, key: PRNGKey, batch_size: int | None = None
+    log_density: LogDensity,
+    params: Params,
+    optimizer: str,
+    step_size: float,
+    num_steps: int,
+    key: PRNGKey,
+    batch_size: int | None = None,
+    max_shift: int = 0,
 ) -> Params:
     """num_steps of the optimiser on the log density per observation, so that a step size means the same for any amount of data."""
     solver = OPTIMIZERS[optimizer](step_size)
     scale = 1.0 / log_density.num_observations
 
     def seen(key: PRNGKey, params: Params) -> Float[Array, ""]:
-        batch = log_density if batch_size is None else LogDensity(log_density.model, draw_batch(key, log_density.points, batch_size))
-        return scale * batch(params)
+        batch = log_density.points if batch_size is None else draw_batch(key, log_density.points, batch_size)
+        return scale * LogDensity(log_density.model, shifted(named_key(key, "shift"), batch, max_shift))(params)
 
     return ascend(solver, seen, params, solver.init(params), jax.random.split(key, num_steps))[0]
 
@@ -37,6 +45,7 @@ class MapEstimate:
     num_steps: Count
     batch_size: Count | None = None  # drawn anew for each step; None: all points
     num_chains: Count = 1  # more than one: an ensemble of MAPs from as many starts
+    max_shift: NonNegativeInt = 0  # pixels by which images are moved at random, anew for each step
 
     def num_passes(self, num_points: int) -> int:
         return self.num_steps * min(self.batch_size or num_points, num_points)
@@ -48,7 +57,9 @@ class MapEstimate:
 @partial(jax.jit, static_argnums=0)
 def _climb_all(inference: MapEstimate, keys: Key[Array, " chains"], log_density: LogDensity, init: Params) -> tuple[Posterior, Info]:
     def one(key: PRNGKey, params: Params) -> tuple[Params, Array]:
-        params = climb(log_density, params, inference.optimizer, inference.step_size, inference.num_steps, key, inference.batch_size)
+        params = climb(
+            log_density, params, inference.optimizer, inference.step_size, inference.num_steps, key, inference.batch_size, inference.max_shift
+        )
         gradient = jax.grad(lambda params: log_density(params) / log_density.num_observations)(params)
         return params, jax.numpy.linalg.norm(ravel_pytree(gradient)[0])
 
