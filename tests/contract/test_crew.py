@@ -72,7 +72,7 @@ class Slow(Processes):
 
     def _one(self, worker, key, study, name, points, inbox, on_chunk):
         return (
-            worker.ask(0.05, on_chunk, key, study, name, points, inbox)
+            worker.ask(0.001, on_chunk, key, study, name, points, inbox)
             if name == "b"
             else super()._one(worker, key, study, name, points, inbox, on_chunk)
         )
@@ -85,7 +85,7 @@ def test_a_client_that_takes_too_long_is_stopped_and_left_out(study, clients, in
     method = OneShot(study.learner, decode_named(INFERENCES, MAP, "test", "inference"))
     state = simulate(jax.random.key(7), study, method, clients, ledger, replies=replies, crew=Slow(1), on_exchange=seen.append)
     assert sorted(state.coresets) == ["a", "c"]
-    assert seen[0].refused["b"].startswith("client b: it took longer than 0.05 s and was stopped")
+    assert seen[0].refused["b"].startswith("client b: it took longer than 0.001 s and was stopped")
     assert [entry.client for entry in ledger.entries if entry.kind == "refused"] == ["b"]
     assert replies[0, "a"].data == in_threads[1][0, "a"].data  # its worker was started again for c, and a is as ever
     assert time.monotonic() - began < 120
