@@ -99,7 +99,7 @@ def show(
 ) -> None:
     """Who holds how much of what, where it came from, and a picture of some images.
 
-    Example: coreshot data show emnist62 --picture /tmp/emnist62.png
+    Example: coreshot data show emnist62 --picture emnist62.png
     """
     from coreshot.data import shelf
     from coreshot.data.characters import CHARACTERS, NUM_CLASSES
