@@ -15,7 +15,7 @@ from __future__ import annotations
 import os
 import platform
 import time
-from collections.abc import Callable, Iterator, MutableMapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
@@ -28,7 +28,7 @@ import safetensors.numpy
 from jax.flatten_util import ravel_pytree
 
 from coreshot.convergence import Curve, communication_rows
-from coreshot.crew import Crew, Reply
+from coreshot.crew import Crew
 from coreshot.data import FederatedData
 from coreshot.data.validate import check_fits_learner
 from coreshot.errors import CoreshotError
@@ -44,6 +44,7 @@ from coreshot.methods.warm_start import warm_start
 from coreshot.models import Model
 from coreshot.preset import Arm, Preset, build_preset
 from coreshot.progress import Progress, Silent
+from coreshot.replies import reply_store
 from coreshot.rounds import Watch, checkpoint_path, resume_or_begin
 from coreshot.simulate import simulate
 from coreshot.storage import read_json, write_bytes, write_json
@@ -52,37 +53,6 @@ from coreshot.types import Posterior
 from coreshot.wire import Ledger
 
 MAX_PROBES = 200  # test inputs at which R-hat and effective sample size are measured
-
-
-class ReplyStore(MutableMapping[tuple[int, str], Reply]):
-    """Replies of one study as files: the message itself, and beside it how long it took and what there is to note."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-
-    def _path(self, round_and_client: tuple[int, str]) -> Path:
-        return self._folder / f"round-{round_and_client[0]}" / f"{round_and_client[1]}.safetensors"
-
-    def __getitem__(self, key: tuple[int, str]) -> Reply:
-        path = self._path(key)
-        if not path.is_file():
-            raise KeyError(key)
-        return Reply(path.read_bytes(), **read_json(path.with_suffix(".json")))
-
-    def __setitem__(self, key: tuple[int, str], reply: Reply) -> None:
-        path = self._path(key)
-        write_json(path.with_suffix(".json"), {"seconds": reply.seconds, "notes": reply.notes})
-        write_bytes(path, reply.data)  # last: its presence says that both are whole
-
-    def __delitem__(self, key: tuple[int, str]) -> None:
-        raise TypeError("run directories are append-only")
-
-    def __iter__(self) -> Iterator[tuple[int, str]]:
-        for path in sorted(self._folder.glob("round-*/*.safetensors")):
-            yield int(path.parent.name.removeprefix("round-")), path.stem
-
-    def __len__(self) -> int:
-        return sum(1 for _ in self)
 
 
 @dataclass(frozen=True)
@@ -346,10 +316,6 @@ def _check_finite(job: Job, values: dict[str, float | None]) -> None:
                 f"preset {job.preset.name}, arm {job.arm.label!r}, seed {job.seed}: {name} is not finite, so the inference broke down; "
                 f"lower the step sizes of {f'method.{job.arm.method}' if job.arm.method else f'inference.{job.arm.inference}'}."
             )
-
-
-def reply_store(study: Study, out: Path) -> ReplyStore:
-    return ReplyStore(out / "messages" / study.hash[:16])
 
 
 def load_state(job: Job, out: Path) -> OneShotState:

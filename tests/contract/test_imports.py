@@ -34,6 +34,7 @@ LAYERS = [
     "study",
     "worker",
     "crew",
+    "replies",
     "simulate",
     "evaluate",
     "preset",
