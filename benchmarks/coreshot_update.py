@@ -16,6 +16,7 @@ from coreshot.learners import BpcFkl
 from coreshot.learners._experts import Experts
 from coreshot.learners.bpc_fkl import BpcState
 from coreshot.models import ConvNet, Mlp, Model, Network
+from coreshot.privacy.records import Records
 from coreshot.types import Points, points_of
 
 NUM_EXAMPLES = 200
@@ -66,7 +67,8 @@ class Clients:
         self.states = [self._begin(some_data(update, client), jax.random.key(client)) for client in range(num_clients)]
 
     def _begin(self, data: Points, key: jax.Array) -> BpcState:
-        return self.learner.init(key[None], self.model, jax.tree.map(lambda array: array[None], data), jax.random.key(0))
+        records = Records(jax.tree.map(lambda array: array[None], data), self.learner.releases(self.model))
+        return self.learner.init(key[None], self.model, records, jax.random.key(0))
 
     def _update_one(self, state: BpcState) -> None:
         after, _ = self.learner.step(jax.random.key(1)[None], self.model, state)

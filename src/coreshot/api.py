@@ -18,7 +18,9 @@ from coreshot.inference import Inference
 from coreshot.inference.diagnostics import Diagnostics, diagnose
 from coreshot.keys import named_key
 from coreshot.methods.one_shot import OneShot, Weighting
+from coreshot.methods.private_spectral import PrivateSpectral
 from coreshot.methods.spectral import Spectral
+from coreshot.privacy.records import behind_doors
 from coreshot.study import Study
 from coreshot.types import Message, Points, Posterior, Predictive
 from coreshot.wire import decode_message, encode_message, read_header
@@ -33,8 +35,8 @@ def distill(study: Study, x: Any, y: Any, *, client: str, seed: int = 0) -> byte
         check_fits_learner(points, kind=terms.kind, num_points=study.learner.num_points, client=client)
     inbox = [Message("invitation", 0, {})]
     key = named_key(jax.random.key(seed), "clients")
-    answers = sender.reply(key, study.model, {client: points}, inbox, study.shared_key, on_chunk=lambda clients: None)
-    return encode_message(answers[client][0], study_hash=study.hash, client=client)
+    answers = sender.reply(key, study.model, behind_doors({client: points}, study.releases), inbox, study.shared_key, on_chunk=lambda clients: None)
+    return encode_message(answers[client][0], study_hash=study.hash, client=client, releases=study.releases)
 
 
 def _one_shot(study: Study, inference: Inference | None, weighting: Weighting = "mass") -> Any:
@@ -79,9 +81,9 @@ class FittedModel:
 
     def forget(self, data: bytes) -> FittedModel:
         """The model as if the client of this message, which is one of those it was fitted to, had never taken part; of a spectral study."""
-        if not isinstance(self.study.method, Spectral):
+        if not isinstance(self.study.method, Spectral | PrivateSpectral):
             raise CoreshotError("forget: only a spectral study can take a client out of its sums; fit again without its message.")
-        client, message = read_header(data)["client"], decode_message(data, study_hash=self.study.hash)
+        client, message = read_header(data)["client"], decode_message(data, study_hash=self.study.hash, releases=self.study.releases)
         if client not in self.state.clients:
             raise CoreshotError(f"forget: client {client} is not in this model; there are {', '.join(sorted(self.state.clients))}.")
         return _fitted(self.study, self.study.method, self.study.method.forget(self.study.model, self.state, client, message), jax.random.key(0))
@@ -100,7 +102,7 @@ def fit(study: Study, messages: Iterable[bytes], inference: Inference | None = N
         client = read_header(data)["client"]
         if client in arrived:
             raise CoreshotError(f"client {client}: sent two messages; keep one of them.")
-        arrived[client] = decode_message(data, study_hash=study.hash)
+        arrived[client] = decode_message(data, study_hash=study.hash, releases=study.releases)
     if not arrived:
         raise CoreshotError("fit: no messages arrived; give at least one.")
     return _fitted(study, method, method.receive(key, model, method.init(key, model, study.shared_key), arrived), key)

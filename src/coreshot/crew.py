@@ -20,6 +20,7 @@ from typing import Any, Protocol
 from coreshot.errors import CoreshotError
 from coreshot.learners.distill import clients_per_group
 from coreshot.methods.protocol import Method, OnChunk
+from coreshot.privacy.records import behind_doors
 from coreshot.study import Study
 from coreshot.types import Message, Points, PRNGKey
 from coreshot.wire import encode_message
@@ -57,10 +58,11 @@ class Threads:
 
         def run(group: list[str]) -> list[tuple[str, Answer]]:
             began = time.perf_counter()
-            answers = method.reply(key, study.model, {name: clients[name] for name in group}, inbox, study.shared_key, on_chunk)
+            asked = behind_doors({name: clients[name] for name in group}, study.releases)
+            answers = method.reply(key, study.model, asked, inbox, study.shared_key, on_chunk)
             seconds = (time.perf_counter() - began) / num_threads / len(group)
             return [
-                (name, Reply(encode_message(message, study_hash=study.hash, client=name), seconds, notes))
+                (name, Reply(encode_message(message, study_hash=study.hash, client=name, releases=study.releases), seconds, notes))
                 for name, (message, notes) in answers.items()
             ]
 

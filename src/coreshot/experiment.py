@@ -33,7 +33,6 @@ from coreshot.data import FederatedData
 from coreshot.data.validate import check_fits_learner
 from coreshot.errors import CoreshotError
 from coreshot.evaluate import Metrics, metrics, predict, sums
-from coreshot.features import feature_map
 from coreshot.head import HeadPosterior, head_of
 from coreshot.inference.diagnostics import diagnose
 from coreshot.inference.protocol import Info
@@ -344,7 +343,7 @@ def load_posterior(job: Job, data: bytes) -> Posterior | HeadPosterior:
     arrays = safetensors.numpy.load(data)
     if "params" not in arrays:
         study: Any = job.method_study
-        return head_of(feature_map(study.method.features, study.shared_key, study.model.input_shape), arrays)
+        return head_of(study.method.map_of(study.model, study.shared_key), arrays)
     unravel = ravel_pytree(job.model.init(jax.random.key(0)))[1]
     return Posterior(jax.vmap(unravel)(jnp.asarray(arrays["params"])))
 

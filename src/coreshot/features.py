@@ -26,6 +26,7 @@ from coreshot.types import PRNGKey
 INPUTS_AT_ONCE = 256  # through a map, so that the activations of 256 filters stay below half a GB
 INPUTS_STEP = 64  # fewer inputs are filled up to a multiple of this: few shapes, few compilations
 NUM_PUBLIC = 256  # drawn images from which a map takes its constants
+BIAS = 0.3  # the constant feature's share of a row of norm one
 CONTRAST_FLOOR = 0.01  # added to a patch's variance: what is fainter counts as empty
 
 Weights = dict[str, Array]
@@ -75,6 +76,38 @@ def feature_map(features: Any, key: PRNGKey, input_shape: tuple[int, ...]) -> Fe
 def _drawn(features: Any, key_data: tuple[int, ...], input_shape: tuple[int, ...]) -> FeatureMap:
     key = jax.random.wrap_key_data(jnp.asarray(key_data, jnp.uint32))
     return FeatureMap(features, features.draw(key, input_shape))
+
+
+@dataclass(frozen=True)
+class UnitMap:
+    """A map whose rows have norm one, for private statistics: less a public constant, then scaled; the last column is BIAS.
+
+    Inputs go through it in batches of one fixed shape, so that a record's row is the same to the last bit whoever stands beside it.
+    """
+
+    inner: FeatureMap
+    center: Float[np.ndarray, " d"]
+
+    @property
+    def dimension(self) -> int:
+        return self.inner.dimension
+
+    def __call__(self, x: Any) -> Float[np.ndarray, "n d"]:
+        x = np.asarray(x, np.float32)
+        parts = [self.inner._part(x[first : first + INPUTS_STEP]) for first in range(0, len(x), INPUTS_STEP)]
+        found = np.concatenate([np.zeros((0, self.dimension), np.float32), *parts])[:, :-1].astype(np.float64) - self.center
+        norms = np.maximum(np.linalg.norm(found, axis=1, keepdims=True), 1e-12)
+        rows = math.sqrt(1 - BIAS**2) * found / norms
+        return np.concatenate([rows, np.full((len(rows), 1), BIAS)], axis=1)
+
+
+def unit_map(features: Any, key: PRNGKey, input_shape: tuple[int, ...]) -> UnitMap:
+    """Centred by the mean features of drawn images where the map is for images; elsewhere not."""
+    inner = feature_map(features, key, input_shape)
+    if not isinstance(features, RandomConv):
+        return UnitMap(inner, np.zeros(features.dimension))
+    public = np.asarray(public_strokes(jax.random.fold_in(key, 1), NUM_PUBLIC, input_shape))
+    return UnitMap(inner, np.asarray(np.mean(inner(public)[:, :-1], axis=0, dtype=np.float64)))
 
 
 @partial(jax.jit, static_argnums=0)

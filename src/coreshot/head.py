@@ -16,7 +16,7 @@ import scipy.optimize
 import scipy.special
 from jaxtyping import Float
 
-from coreshot.features import FeatureMap
+from coreshot.features import FeatureMap, UnitMap
 from coreshot.link import ClassMeans, Link, fit_link
 from coreshot.moments import Moments
 from coreshot.ridge import most_evident, solve
@@ -29,7 +29,7 @@ Kind = Literal["classification", "regression"]
 class HeadPosterior:
     """The exact posterior of the head, over a feature map."""
 
-    feature_map: FeatureMap
+    feature_map: FeatureMap | UnitMap
     kind: Kind
     mean: Float[np.ndarray, "d outputs"]
     root: Float[np.ndarray, "d d"]  # inverse of the Cholesky factor: a point's variance is noise_variance * |root phi|^2
@@ -74,7 +74,7 @@ class HeadPosterior:
         return np.sum(-0.5 * (np.log(2 * np.pi * total) + (y - scores) ** 2 / total), axis=1)
 
 
-def head_of(feature_map: FeatureMap, arrays: Mapping[str, np.ndarray]) -> HeadPosterior:
+def head_of(feature_map: FeatureMap | UnitMap, arrays: Mapping[str, np.ndarray]) -> HeadPosterior:
     """From `HeadPosterior.arrays`."""
     parts = {name.removeprefix("link."): array for name, array in arrays.items() if name.startswith("link.")}
     link = Link(**{name: array if array.ndim else float(array) for name, array in parts.items()}) if parts else None  # type: ignore[arg-type]

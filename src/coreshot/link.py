@@ -113,11 +113,11 @@ def held_out(groups: Sequence[Moments], ridge: float) -> HeldOut:
 
 def fit_link(groups: Sequence[Moments], means: Sequence[ClassMeans], ridge: float) -> Link:
     seen = held_out(groups, ridge)
-    link = Link(1.0, seen.floor, *_discriminants(seen))
+    link = Link(1.0, seen.floor, *discriminants(seen))
     return replace(link, scale=_how_sure(link, seen, means))
 
 
-def _discriminants(seen: HeldOut) -> tuple[Float[np.ndarray, "outputs outputs"], Float[np.ndarray, " outputs"]]:
+def discriminants(seen: HeldOut) -> tuple[Float[np.ndarray, "outputs outputs"], Float[np.ndarray, " outputs"]]:
     """Fisher's: s P m_c - m_c P m_c / 2, P the inverse covariance within classes; in units of their deviation between classes and records."""
     outputs = len(seen.sizes)
     typical = float(np.sum(seen.sizes * np.diag(seen.means)) / np.sum(seen.sizes)) * np.eye(outputs)

@@ -13,6 +13,7 @@ from coreshot.crew import Answer, Crew, Reply, Threads
 from coreshot.errors import CoreshotError
 from coreshot.keys import named_key
 from coreshot.methods.protocol import Method, State
+from coreshot.privacy.records import behind_doors
 from coreshot.study import Study
 from coreshot.types import Message, Points, PRNGKey
 from coreshot.wire import Ledger, decode_message, encode_message
@@ -121,8 +122,8 @@ def _answers(
         yield from crew.answers(key, study, method, missing, inbox, on_chunk)
         return
     began = time.perf_counter()
-    answers = method.reply(key, study.model, missing, inbox, study.shared_key, on_chunk)
-    encoded = {name: encode_message(answer, study_hash=study.hash, client=name) for name, (answer, _) in answers.items()}
+    answers = method.reply(key, study.model, behind_doors(missing, study.releases), inbox, study.shared_key, on_chunk)
+    encoded = {name: encode_message(answer, study_hash=study.hash, client=name, releases=study.releases) for name, (answer, _) in answers.items()}
     seconds = (time.perf_counter() - began) / len(missing)
     yield from ((name, Reply(encoded[name], seconds, notes)) for name, (_, notes) in answers.items())
 
@@ -131,7 +132,7 @@ def _read(study: Study, method: Method, round: int, name: str, answer: Answer) -
     """The message in an answer, or an error that says why it cannot be used."""
     if isinstance(answer, str):
         raise CoreshotError(f"client {name}: {answer}.")
-    message = decode_message(answer.data, study_hash=study.hash, client=name)
+    message = decode_message(answer.data, study_hash=study.hash, client=name, releases=study.releases)
     if message.round != round:
         raise CoreshotError(f"client {name}: answered round {message.round} in round {round}; the message is refused.")
     method.check(study.model, name, message)

@@ -17,6 +17,7 @@ from coreshot.learners import LEARNERS, Learner
 from coreshot.methods import METHODS
 from coreshot.methods.protocol import Method
 from coreshot.models import NETWORKS, Model, Network
+from coreshot.release import Release
 from coreshot.types import PRNGKey
 
 
@@ -52,6 +53,11 @@ class Study:
     @property
     def model(self) -> Model:
         return self.agreement.model(self.network)
+
+    @property
+    def releases(self) -> tuple[Release, ...]:
+        """What clients let out of their records."""
+        return (self.method or self.learner).releases(self.model)  # type: ignore[union-attr]
 
     @property
     def shared_key(self) -> PRNGKey:

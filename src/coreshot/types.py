@@ -11,6 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Key
 
+from coreshot.release import Release
+
 Params: TypeAlias = dict[str, Any]
 PRNGKey: TypeAlias = Key[Array, ""]
 
@@ -74,6 +76,7 @@ class Message:
     kind: str
     round: int
     arrays: dict[str, Array]
+    releases: tuple[Release, ...] = ()  # of a client's: what of its records went into it
 
 
 @jax.tree_util.register_dataclass

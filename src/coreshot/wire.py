@@ -1,6 +1,7 @@
 """Messages as bytes, checked on arrival, and the ledger of everything that crossed.
 
-A message is a safetensors file whose one metadata entry, "coreshot", is canonical JSON: kind, round, client, study.
+A message is a safetensors file whose one metadata entry, "coreshot", is canonical JSON: kind, round, client, study; of a client's also
+releases.
 (One entry, because safetensors does not promise an order among several, and the same message must be the same bytes.)
 """
 
@@ -19,6 +20,7 @@ import safetensors.numpy
 from jaxtyping import Array
 
 from coreshot.errors import CoreshotError
+from coreshot.release import Release, releases_of
 from coreshot.types import Message
 
 FORMAT = 1
@@ -26,14 +28,19 @@ Direction = Literal["up", "down"]
 Tree = TypeVar("Tree")
 
 
-def encode_message(message: Message, *, study_hash: str, client: str) -> bytes:
-    header = {"format": FORMAT, "kind": message.kind, "round": message.round, "client": client, "study": study_hash}
+def encode_message(message: Message, *, study_hash: str, client: str, releases: Sequence[Release] = ()) -> bytes:
+    """A client's message says what it lets out of the records; a server's lets out nothing."""
+    header: dict[str, Any] = {"format": FORMAT, "kind": message.kind, "round": message.round, "client": client, "study": study_hash}
+    header |= {"releases": [release.to_dict() for release in releases]} if releases else {}
     arrays = {name: np.asarray(array, order="C") for name, array in message.arrays.items()}
     return safetensors.numpy.save(arrays, {"coreshot": json.dumps(header, sort_keys=True, separators=(",", ":"))})
 
 
-def decode_message(data: bytes, *, study_hash: str, client: str | None = None) -> Message:
-    """The message in `data`, or a CoreshotError that says what is wrong with it; arrays come out as jax arrays, all finite."""
+def decode_message(data: bytes, *, study_hash: str, client: str | None = None, releases: Sequence[Release] | None = None) -> Message:
+    """The message in `data`, or a CoreshotError that says what is wrong with it; arrays come out as jax arrays, all finite.
+
+    Where releases are given (the study's), it must declare just those.
+    """
     header = read_header(data)
     try:
         arrays = safetensors.numpy.load(data)
@@ -46,13 +53,16 @@ def decode_message(data: bytes, *, study_hash: str, client: str | None = None) -
         raise CoreshotError(f"{where}: belongs to study {header['study'][:12]}, this is study {study_hash[:12]}; distill again with this study.")
     if client is not None and header["client"] != client:
         raise CoreshotError(f"{where}: came in the name of {client}; check who sent it.")
+    declared = releases_of(header.get("releases", []), where)
+    if releases is not None and declared != tuple(releases):
+        raise CoreshotError(f"{where}: declares other releases of its records than the study; distill again with this study.")
     for name, array in arrays.items():
         if array.dtype not in (np.float32, np.int32, np.uint8):
             raise CoreshotError(f"{where}: array {name!r} is of type {array.dtype}, not float32, int32 or uint8; the message is refused.")
         if not np.all(np.isfinite(array)):
             raise CoreshotError(f"{where}: array {name!r} has values that are not finite; the message is refused.")
     # jax arrays, not NumPy's: in-process and over-the-wire runs must take the same code paths to the last bit.
-    return Message(header["kind"], header["round"], {name: jnp.asarray(array) for name, array in arrays.items()})
+    return Message(header["kind"], header["round"], {name: jnp.asarray(array) for name, array in arrays.items()}, declared)
 
 
 def named_leaves(prefix: str, tree: Any) -> dict[str, Array]:

@@ -18,6 +18,7 @@ import safetensors.numpy
 from coreshot.compilation import keep_compiled
 from coreshot.errors import CoreshotError
 from coreshot.methods import OneShot
+from coreshot.privacy.records import behind_doors
 from coreshot.study import Study
 from coreshot.types import Message, Points, PRNGKey, points_of
 from coreshot.wire import decode_message, encode_message
@@ -54,12 +55,20 @@ def answer_job(head: Mapping[str, Any], parts: Sequence[bytes], answers: IO[byte
     method: Any = study.method or OneShot(study.learner, None)  # type: ignore[arg-type]  # a client infers nothing
     key = jax.random.wrap_key_data(jax.numpy.asarray(head["key"], jax.numpy.uint32))
     try:
-        replies = method.reply(key, study.model, {client: points}, inbox, study.shared_key, lambda _: write_frame(answers, {"kind": "chunk"}))
+        replies = method.reply(
+            key,
+            study.model,
+            behind_doors({client: points}, study.releases),
+            inbox,
+            study.shared_key,
+            lambda _: write_frame(answers, {"kind": "chunk"}),
+        )
     except CoreshotError as error:
         write_frame(answers, {"kind": "error", "error": str(error)})
         return
     message, notes = replies[client]
-    write_frame(answers, {"kind": "reply", "notes": notes}, [encode_message(message, study_hash=study.hash, client=client)])
+    data = encode_message(message, study_hash=study.hash, client=client, releases=study.releases)
+    write_frame(answers, {"kind": "reply", "notes": notes}, [data])
 
 
 def main() -> None:

@@ -6,6 +6,7 @@ import pytest
 
 from coreshot.errors import CoreshotError
 from coreshot.learners.distill import MAX_RETRIES, distill
+from coreshot.privacy.records import behind_doors
 from coreshot.types import Points
 
 
@@ -15,7 +16,8 @@ def learn(make_bpc, make_model, one_group):
 
     def run(clients, **changes):
         keys = {name: jax.random.key(index) for index, name in enumerate(clients)}
-        return distill(make_model("regression"), make_bpc(**changes), clients, keys, jax.random.key(9), where="round 3")
+        learner, model = make_bpc(**changes), make_model("regression")
+        return distill(model, learner, behind_doors(clients, learner.releases(model)), keys, jax.random.key(9), where="round 3")
 
     return run
 

@@ -8,6 +8,7 @@ import pytest
 from coreshot.keys import client_key
 from coreshot.learners.bpc_fkl import expert_opinion, telling_places
 from coreshot.learners.distill import distill
+from coreshot.privacy.records import behind_doors
 from coreshot.types import Points
 
 # Experts of one Dense layer, flat as (bias, slope 0, slope 1): three that differ in the slopes only.
@@ -70,7 +71,8 @@ def test_a_learned_coreset_carries_them_and_draws_more_experts(make_bpc, make_mo
     clients = {"a": make_points("regression", 0, 12)}
     keys = {"a": client_key(jax.random.key(0), 0, "a")}
     learner = make_bpc(guidance="client", sampling="randomised", num_data_draws=7, point_mass="data", step_size_y=0.1)
-    coreset = distill(make_model("regression"), learner, clients, keys, jax.random.key(9))["a"].coreset
+    model = make_model("regression")
+    coreset = distill(model, learner, behind_doors(clients, learner.releases(model)), keys, jax.random.key(9))["a"].coreset
     weight = np.asarray(coreset.points.weight)
     assert np.all(weight > 0)
     assert weight.mean() <= 1 + 1e-5

@@ -14,9 +14,14 @@ from coreshot.errors import CoreshotError
 from coreshot.keys import fold_each
 from coreshot.learners._experts import Experts, bytes_needed, drawable_steps
 from coreshot.learners.distill import distill
+from coreshot.privacy.records import Records, behind_doors
 
 STEPS = [0, 2, 4, 6, 8, 10]  # of the small learner: 10 steps, every second saved, chains of 4
 NUM_STARTS = 4  # 0, 2, 4 and 6
+
+
+def init(learner, keys, model, points, shared_key):
+    return learner.init(keys, model, Records(points, learner.releases(model)), shared_key)
 
 
 def experts(num_steps, save_interval, **changes):
@@ -74,7 +79,7 @@ def shared_key():
 
 @pytest.fixture(scope="module")
 def store(make_bpc, model, points, keys, shared_key):
-    return make_bpc().init(keys, model, jax.tree.map(lambda array: array[None], points), shared_key).experts
+    return init(make_bpc(), keys, model, jax.tree.map(lambda array: array[None], points), shared_key).experts
 
 
 def test_shape_of_the_store(store, model):
@@ -138,7 +143,7 @@ def test_drawn_pairs_are_a_chain_apart(store, keys):
 
 def by_replay(make_bpc, model, points, keys, shared_key, **changes):
     learner = make_bpc(num_trajectories=2, experts={"store": "replay", "pool": 2, **changes})
-    return learner.init(keys, model, jax.tree.map(lambda array: array[None], points), shared_key).experts
+    return init(learner, keys, model, jax.tree.map(lambda array: array[None], points), shared_key).experts
 
 
 def test_replay_draws_the_very_pairs_that_a_store_holds(make_bpc, model, points, keys, shared_key, store):
@@ -191,7 +196,7 @@ def test_a_pool_smaller_than_a_draw_is_refused(make_bpc, model, points, shared_k
 
 def test_half_precision_errs_by_at_most_a_2048th_of_the_way_from_the_start(make_bpc, model, points, keys, shared_key, store):
     learner = make_bpc(experts={"coding": "float16"})
-    coded = learner.init(keys, model, jax.tree.map(lambda array: array[None], points), shared_key).experts
+    coded = init(learner, keys, model, jax.tree.map(lambda array: array[None], points), shared_key).experts
     assert coded.checkpoints.nbytes == store.checkpoints.nbytes // 2
     way = np.abs(store.checkpoints - store.checkpoints[:, :, :1]).reshape(-1, model.num_params())
     every = np.indices(store.checkpoints.shape[1:3]).reshape(2, 1, -1)
@@ -230,12 +235,12 @@ def test_the_file_on_disk_has_its_size_from_the_beginning(make_bpc, model, point
     reserved = []
     monkeypatch.setattr(os, "posix_fallocate", lambda file, start, size: reserved.append(size) or os.ftruncate(file, size))
     learner = make_bpc(experts={"store": "disk"})
-    on_disk = learner.init(keys, model, jax.tree.map(lambda array: array[None], points), shared_key).experts
+    on_disk = init(learner, keys, model, jax.tree.map(lambda array: array[None], points), shared_key).experts
     assert reserved == [on_disk.checkpoints.nbytes] == [bytes_needed(learner.experts, 4, 1, model.num_params())]
 
 
 def learned(learner, model, points, shared_key):
-    return distill(model, learner, {"a": points}, {"a": jax.random.key(5)}, shared_key)["a"].coreset
+    return distill(model, learner, behind_doors({"a": points}, learner.releases(model)), {"a": jax.random.key(5)}, shared_key)["a"].coreset
 
 
 def test_memory_and_disk_give_the_same_bits(make_bpc, model, points, shared_key, same):
@@ -244,7 +249,7 @@ def test_memory_and_disk_give_the_same_bits(make_bpc, model, points, shared_key,
 
 
 def test_disk_store_is_a_memory_map(make_bpc, model, points, keys, shared_key, store):
-    on_disk = make_bpc(experts={"store": "disk"}).init(keys, model, jax.tree.map(lambda array: array[None], points), shared_key).experts
+    on_disk = init(make_bpc(experts={"store": "disk"}), keys, model, jax.tree.map(lambda array: array[None], points), shared_key).experts
     assert isinstance(on_disk.checkpoints, np.memmap)
     assert not isinstance(store.checkpoints, np.memmap)
     np.testing.assert_array_equal(on_disk.checkpoints, store.checkpoints)

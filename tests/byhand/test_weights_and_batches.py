@@ -9,6 +9,7 @@ from coreshot.ascent import draw_batch, shifted
 from coreshot.learners import ClassMean, Noise, RandomSubset
 from coreshot.learners._start import first_labels, label_cycle, weighted_mean
 from coreshot.methods.one_shot import point_weights, pool_coresets
+from coreshot.privacy.records import Records
 from coreshot.types import Coreset, Points, pad_points, points_of
 
 # Three clients with 10, 20 and 30 records send 5, 4 and 10 points: N = 60, mean n = 20.
@@ -18,6 +19,10 @@ BY_HAND = {
     "size": [0.5, 1.0, 1.5],
     "none": [1.0, 1.0, 1.0],
 }
+
+
+def init(learner, keys, model, points):
+    return learner.init(keys, model, Records(points, learner.releases(model)), jax.random.key(0))
 
 
 @pytest.mark.parametrize("weighting", BY_HAND)
@@ -121,7 +126,7 @@ def group(points):
 def test_class_mean_of_two_classes(make_model):
     """Class 1 has (0,0), (2,4), (4,2): mean (2,2); class 0 has (1,1), (3,5): mean (2,3). The larger class comes first."""
     points, keys = group(points_of([[0, 0], [1, 1], [2, 4], [3, 5], [4, 2]], np.eye(2)[[1, 0, 1, 0, 1]]))
-    coreset = ClassMean(num_points=2).init(keys, make_model("classification"), points, jax.random.key(0))
+    coreset = init(ClassMean(num_points=2), keys, make_model("classification"), points)
     np.testing.assert_allclose(coreset.points.x[0], [[2, 2], [2, 3]], rtol=1e-6)
     np.testing.assert_allclose(coreset.points.y[0], [[0, 1], [1, 0]])
     assert coreset.num_examples.tolist() == [5]
@@ -130,7 +135,7 @@ def test_class_mean_of_two_classes(make_model):
 def test_class_mean_with_several_points_a_class_splits_it(make_model):
     """Four points, two a class: the two groups of a class of 2 are its two records; those of the class of 3 have 2 and 1."""
     points, keys = group(points_of([[0, 0], [1, 1], [3, 0], [3, 5], [9, 0]], np.eye(2)[[1, 0, 1, 0, 1]]))
-    x = np.asarray(ClassMean(num_points=4).init(keys, make_model("classification"), points, jax.random.key(0)).points.x[0])
+    x = np.asarray(init(ClassMean(num_points=4), keys, make_model("classification"), points).points.x[0])
     assert sorted(map(tuple, x[[1, 3]].tolist())) == [(1, 1), (3, 5)]
     pair, single = x[0, 0], x[2, 0]  # the first group is the larger
     assert {single} < {0.0, 3.0, 9.0}
@@ -139,20 +144,20 @@ def test_class_mean_with_several_points_a_class_splits_it(make_model):
 
 def test_class_mean_with_more_points_than_records_repeats_the_class(make_model):
     points, keys = group(points_of([[0, 0], [1, 1], [2, 2]], np.eye(2)[[1, 1, 0]]))
-    x = np.asarray(ClassMean(num_points=4).init(keys, make_model("classification"), points, jax.random.key(0)).points.x[0])
+    x = np.asarray(init(ClassMean(num_points=4), keys, make_model("classification"), points).points.x[0])
     assert x[[1, 3]].tolist() == [[2, 2], [2, 2]]
 
 
 def test_class_mean_of_a_regression_is_the_mean_of_all(make_model):
     points, keys = group(points_of([[0, 0], [2, 4]], [[1.0], [5.0]]))
-    coreset = ClassMean(num_points=1).init(keys, make_model("regression"), points, jax.random.key(0))
+    coreset = init(ClassMean(num_points=1), keys, make_model("regression"), points)
     assert coreset.points.x[0].tolist() == [[1, 2]]
     assert coreset.points.y[0].tolist() == [[3]]
 
 
 def test_random_subset_takes_different_records_and_no_padding(make_model):
     points, keys = group(pad_points(points_of([[1, 1], [2, 2], [3, 3], [4, 4]], [[1.0], [2.0], [3.0], [4.0]]), 12))
-    coreset = RandomSubset(num_points=4).init(keys, make_model("regression"), points, jax.random.key(0))
+    coreset = init(RandomSubset(num_points=4), keys, make_model("regression"), points)
     assert sorted(coreset.points.x[0, :, 0].tolist()) == [1, 2, 3, 4]
     np.testing.assert_array_equal(coreset.points.x[0, :, :1], coreset.points.y[0])  # records stay whole
 
@@ -160,7 +165,7 @@ def test_random_subset_takes_different_records_and_no_padding(make_model):
 def test_noise_is_around_the_mean_with_the_stated_scale(make_model):
     """4,000 points around (1, 2) with deviation 0.5: mean within 4 * 0.5 / sqrt(4000), deviation within 4 * 0.5 / sqrt(8000)."""
     points, keys = group(pad_points(points_of([[0, 0], [2, 4]], [[1.0], [5.0]]), 6))
-    x = np.asarray(Noise(num_points=4000, init_scale=0.5).init(keys, make_model("regression"), points, jax.random.key(0)).points.x[0], np.float64)
+    x = np.asarray(init(Noise(num_points=4000, init_scale=0.5), keys, make_model("regression"), points).points.x[0], np.float64)
     assert np.max(np.abs(x.mean(axis=0) - [1, 2])) < 4 * 0.5 / np.sqrt(4000)
     assert np.max(np.abs(x.std(axis=0) - 0.5)) < 4 * 0.5 / np.sqrt(8000)
     assert np.max(np.abs(x.mean(axis=0) - [1 / 3, 2 / 3])) > 4 * 0.5 / np.sqrt(4000)  # where padding would have pulled it

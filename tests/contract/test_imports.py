@@ -8,6 +8,7 @@ import pytest
 # The order in which the data flow. A module may import from its own layer and from those before it.
 LAYERS = [
     "errors",
+    "release",
     "types",
     "config",
     "keys",
@@ -15,6 +16,7 @@ LAYERS = [
     "compilation",
     "progress",
     "data",
+    "privacy",
     "patches",
     "models",
     "frozen",
@@ -25,6 +27,7 @@ LAYERS = [
     "coding",
     "point_coding",
     "head",
+    "private_head",
     "ascent",
     "optimizers",
     "learners",
@@ -47,6 +50,7 @@ LAYERS = [
     "plan",
     "report",
     "compare",
+    "inspection",
     "api",
     "cli_data",
     "cli",

@@ -5,12 +5,14 @@ import numpy as np
 import pytest
 
 from coreshot.config import decode_named, encode_named
+from coreshot.errors import CoreshotError
 from coreshot.keys import client_key
 from coreshot.learners import LEARNERS
 from coreshot.learners._store import _trajectories
 from coreshot.learners.bpc_fkl import _run_chunk
 from coreshot.learners.distill import distill
 from coreshot.methods.one_shot import coreset_message, message_coreset
+from coreshot.privacy.records import behind_doors, stacked
 
 NUM_POINTS = 3
 DESCENT = {"num_points": NUM_POINTS, "num_updates": 25, "step_size_x": 0.05, "init_scale": 0.5}
@@ -61,7 +63,8 @@ def make_clients(make_points):
 def learn(make_learner, make_model, one_group):
     def run(name, kind, clients, seed=0):
         keys = {client: client_key(jax.random.key(seed), 0, client) for client in clients}
-        return distill(make_model(kind), make_learner(name), clients, keys, jax.random.key(9))
+        learner, model = make_learner(name), make_model(kind)
+        return distill(model, learner, behind_doors(clients, learner.releases(model)), keys, jax.random.key(9))
 
     return run
 
@@ -110,11 +113,25 @@ def test_on_any_number_of_cores_and_beside_anyone_the_bits_are_the_same(
     clients = dict(reversed(make_clients(kind).items()))
     keys = {client: client_key(jax.random.key(0), 0, client) for client in clients}
     learner, model = make_learner(name), make_model(kind)
+    clients = behind_doors(clients, learner.releases(model))
     alone = distill(model, learner, {"a": clients["a"]}, keys, jax.random.key(9))["a"].coreset
     monkeypatch.setattr("coreshot.learners.distill.os.cpu_count", lambda: num_cores)
     together = distill(model, learner, clients, keys, jax.random.key(9))
     assert same(together["a"].coreset, alone)
     assert list(together) == ["c", "b", "a"]
+
+
+@pytest.mark.parametrize(("name", "kind"), PAIRS)
+def test_uses_what_it_declares_and_nothing_else(make_learner, make_model, make_clients, name, kind):
+    learner, model = make_learner(name), make_model(kind)
+    asked = behind_doors(make_clients(kind), learner.releases(model))
+    group = stacked(list(asked.values()), 16)
+    learner.init(jax.random.split(jax.random.key(0), len(asked)), model, group, jax.random.key(9))
+    assert group.used == {release.name for release in learner.releases(model)}
+    for release in learner.releases(model):
+        fewer = stacked(list(behind_doors(make_clients(kind), [one for one in learner.releases(model) if one != release]).values()), 16)
+        with pytest.raises(CoreshotError, match=f"asks for its client's records as '{release.name}'"):
+            learner.init(jax.random.split(jax.random.key(0), len(asked)), model, fewer, jax.random.key(9))
 
 
 @pytest.mark.parametrize("name", SETTINGS)
@@ -128,10 +145,9 @@ def test_settings_survive_encoding(make_learner, name):
 @pytest.mark.parametrize("compiled", [_run_chunk, _trajectories], ids=["_run_chunk", "_trajectories"])
 def test_second_client_does_not_compile_again(compiled, make_bpc, make_model, make_points, one_group):
     def run(seed):
-        learner = make_bpc()  # made anew: equal settings must be found in the cache
-        return distill(
-            make_model("classification"), learner, {"z": make_points("classification", seed, 9)}, {"z": jax.random.key(seed)}, jax.random.key(0)
-        )
+        learner, model = make_bpc(), make_model("classification")  # made anew: equal settings must be found in the cache
+        clients = behind_doors({"z": make_points("classification", seed, 9)}, learner.releases(model))
+        return distill(model, learner, clients, {"z": jax.random.key(seed)}, jax.random.key(0))
 
     first = run(0)
     before = compiled._cache_size()

@@ -11,6 +11,7 @@ from coreshot.errors import CoreshotError
 from coreshot.inference import MapEstimate
 from coreshot.methods import OneShot
 from coreshot.methods.protocol import Invitation
+from coreshot.privacy.records import behind_doors
 from coreshot.simulate import simulate
 from coreshot.study import Study
 from coreshot.types import Message
@@ -37,7 +38,9 @@ def method(study):
 
 @pytest.fixture(scope="module")
 def replies(study, method, clients):
-    answers = method.reply(jax.random.key(0), study.model, clients, [Message("invitation", 0, {})], study.shared_key, lambda clients: None)
+    answers = method.reply(
+        jax.random.key(0), study.model, behind_doors(clients, study.releases), [Message("invitation", 0, {})], study.shared_key, lambda clients: None
+    )
     return {name: message for name, (message, _) in answers.items()}
 
 

@@ -12,6 +12,7 @@ from coreshot.errors import CoreshotError
 from coreshot.evaluate import Metrics, metrics, sums
 from coreshot.keys import named_key
 from coreshot.methods import METHODS, FedAvg, Mime
+from coreshot.privacy.records import behind_doors
 from coreshot.progress import Silent
 from coreshot.rounds import RoundLog, Watch, checkpoint_path, resume_or_begin
 from coreshot.simulate import simulate
@@ -122,7 +123,7 @@ def by_hand(study, clients, absent):
     while (invitation := method.send(named_key(KEY, "cohort"), model, state, tuple(clients))) is not None:
         inbox = [*(old for old in inbox if old.round == invitation.message.round), invitation.message]
         asked = {name: clients[name] for name in invitation.clients}
-        answers = method.reply(named_key(KEY, "clients"), model, asked, inbox, study.shared_key, lambda clients: None)
+        answers = method.reply(named_key(KEY, "clients"), model, behind_doors(asked, study.releases), inbox, study.shared_key, lambda clients: None)
         heard = {name: answer for name, (answer, _) in answers.items() if name not in absent.get((state.round, invitation.message.kind), "")}
         state = method.receive(named_key(KEY, "server"), model, state, heard)
     return state

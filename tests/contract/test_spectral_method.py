@@ -12,6 +12,7 @@ from coreshot.config import decode_named, encode_named
 from coreshot.errors import CoreshotError
 from coreshot.methods import METHODS
 from coreshot.methods.spectral import NUM_GROUPS
+from coreshot.privacy.records import behind_doors
 from coreshot.simulate import simulate
 from coreshot.study import Study
 from coreshot.wire import Ledger, decode_message, encode_message
@@ -41,7 +42,9 @@ def study(make_spectral):
 @pytest.fixture(scope="module")
 def replies(study, clients):
     invitation = study.method.send(None, study.model, study.method.init(None, study.model, study.shared_key), NAMES)
-    answers = study.method.reply(jax.random.key(0), study.model, clients, [invitation.message], study.shared_key, lambda clients: None)
+    answers = study.method.reply(
+        jax.random.key(0), study.model, behind_doors(clients, study.releases), [invitation.message], study.shared_key, lambda clients: None
+    )
     return {name: message for name, (message, _) in answers.items()}
 
 
@@ -69,7 +72,9 @@ def test_the_bytes_keep_to_the_budget(make_spectral, clients):
 
 
 def test_the_same_data_give_the_same_bytes_whatever_the_key(study, clients, replies):
-    again = study.method.reply(jax.random.key(9), study.model, {"c": clients["c"]}, [replies["a"]], study.shared_key, lambda clients: None)
+    again = study.method.reply(
+        jax.random.key(9), study.model, behind_doors({"c": clients["c"]}, study.releases), [replies["a"]], study.shared_key, lambda clients: None
+    )
     encode = [encode_message(message, study_hash=study.hash, client="c") for message in (again["c"][0], replies["c"])]
     assert encode[0] == encode[1]
 

@@ -19,9 +19,11 @@ from coreshot.ascent import OPTIMIZERS
 from coreshot.config import Count, NonNegative, Positive, settings
 from coreshot.keys import fold_each
 from coreshot.learners._start import between_neighbours, first_labels, noise_around_mean, random_records, weighted_mean
-from coreshot.learners.protocol import Health, health_of
+from coreshot.learners.protocol import COUNT, Health, health_of
 from coreshot.models import Model
 from coreshot.point_coding import PointCoding
+from coreshot.privacy.records import Records
+from coreshot.release import Release
 from coreshot.types import Coreset, Points, PRNGKey
 
 UPDATES_PER_CHUNK = 20  # compiled together; the host looks at the points in between
@@ -69,19 +71,33 @@ class Descent:
     def next_networks(self, key: PRNGKey, model: Model, points: Points, data: Points, networks: Any, update: Array) -> Any:
         raise NotImplementedError
 
-    def init(self, keys: Key[Array, " clients"], model: Model, points: Points, shared_key: PRNGKey) -> DescentState:
-        def start(key: PRNGKey, data: Points) -> tuple[Points, Any, Array, Array, Array]:
+    def releases(self, model: Model) -> tuple[Release, ...]:
+        starts = {
+            "mean": "the mean of the inputs, around which points start",
+            "between": "midpoints of two records of a class, at which points start",
+            "records": "raw records, at which points start",
+        }
+        return (
+            Release("start", starts["mean" if model.kind == "regression" else self.start] + "; and the farthest input from the mean"),
+            Release("labels", "the classes in the order of their counts, or the mean target"),
+            Release("matching", "the objective that points follow, computed on the records at every update"),
+            COUNT,
+        )
+
+    def init(self, keys: Key[Array, " clients"], model: Model, records: Records, shared_key: PRNGKey) -> DescentState:
+        def start(key: PRNGKey, data: Points, labelled: Points) -> tuple[Points, Any, Array, Array]:
             key_place, key_networks = jax.random.split(key)
-            labels = first_labels(model, data, self.num_points)
+            labels = first_labels(model, labelled, self.num_points)
             x = self._places(key_place, model, data, labels)
             center = weighted_mean(data.x, data.weight)
             spread = jnp.max(jnp.where(data.weight > 0, jnp.max(jnp.abs(data.x - center).reshape(data.num_points, -1), axis=1), 0))
             coreset = Points(x, labels, jnp.ones(self.num_points, jnp.float32))
-            return coreset, self.networks(key_networks, model), center, FAR * (spread + self.init_scale), jnp.sum(data.weight)
+            return coreset, self.networks(key_networks, model), center, FAR * (spread + self.init_scale)
 
-        coreset, networks, center, radius, num_examples = jax.vmap(start)(keys, points)
+        coreset, networks, center, radius = jax.vmap(start)(keys, records.exact("start"), records.exact("labels"))
+        num_examples = jnp.sum(records.exact(COUNT.name).weight, axis=1)
         optimizer_state = jax.vmap(self._optimizer().init)(coreset)
-        return DescentState(coreset, optimizer_state, networks, jnp.ones_like(radius), center, radius, points, num_examples, 0)
+        return DescentState(coreset, optimizer_state, networks, jnp.ones_like(radius), center, radius, records.exact("matching"), num_examples, 0)
 
     def _places(self, key: PRNGKey, model: Model, data: Points, labels: Float[Array, "points outputs"]) -> Float[Array, "points ..."]:
         if self.start == "mean" or model.kind == "regression":

@@ -45,9 +45,11 @@ from coreshot.learners._replay import open_pool
 from coreshot.learners._sampling import Sampling, noise_scale, randomised
 from coreshot.learners._start import between_neighbours, first_labels, noise_around_mean, weighted_mean
 from coreshot.learners._store import train_experts
-from coreshot.learners.protocol import Health, health_of
+from coreshot.learners.protocol import COUNT, Health, health_of
 from coreshot.models import LogDensity, Model
 from coreshot.point_coding import PointCoding
+from coreshot.privacy.records import Records
+from coreshot.release import Release
 from coreshot.types import Coreset, Params, Points, PRNGKey
 
 UPDATES_PER_CHUNK = 20  # compiled together; the host looks at the points in between
@@ -121,14 +123,27 @@ class BpcFkl:
     def num_chunks(self) -> int:
         return -(-self.num_updates // UPDATES_PER_CHUNK)
 
-    def init(self, keys: Key[Array, " clients"], model: Model, points: Points, shared_key: PRNGKey) -> BpcState:
+    def releases(self, model: Model) -> tuple[Release, ...]:
+        near = (
+            "midpoints of records of a class, at which points start"
+            if self.guidance == "client"
+            else "the mean of the inputs, around which points start"
+        )
+        return (
+            Release("start", near + "; and the farthest input from the mean"),
+            Release("labels", "the classes in the order of their counts, or the mean target"),
+            Release("experts", "weights of networks that were trained on the records"),
+            COUNT,
+        )
+
+    def init(self, keys: Key[Array, " clients"], model: Model, records: Records, shared_key: PRNGKey) -> BpcState:
         self._check(model)
-        experts = self._experts(fold_each(keys, 0), model, points, shared_key)
+        points = records.exact("start")
+        experts = self._experts(fold_each(keys, 0), model, records.exact("experts"), shared_key)
         telling = experts.last() if self.guidance == "client" and model.kind == "regression" else jnp.zeros((len(keys), 0))
 
-        def start(key: PRNGKey, points: Points, experts: Array) -> tuple[Points, Array, Array, Array]:
-            num_examples = jnp.sum(points.weight)
-            labels = first_labels(model, points, self.num_points)
+        def start(key: PRNGKey, points: Points, labelled: Points, num_examples: Array, experts: Array) -> tuple[Points, Array, Array]:
+            labels = first_labels(model, labelled, self.num_points)
             mass = num_examples / self.num_points if self.point_mass == "data" else 1.0
             weight = jnp.full(self.num_points, mass, jnp.float32)  # its type said, or the second chunk's would differ and compile again
             if self.guidance == "client" and model.kind == "classification":
@@ -140,12 +155,17 @@ class BpcFkl:
             center = weighted_mean(points.x, points.weight)
             spread = jnp.max(jnp.where(points.weight > 0, jnp.max(jnp.abs(points.x - center).reshape(points.num_points, -1), axis=1), 0))
             coreset = Points(x, labels, weight)
-            return coreset, num_examples, center, FAR * (spread + self.init_scale)
+            return coreset, center, FAR * (spread + self.init_scale)
 
-        coreset, num_examples, center, radius = jax.vmap(start)(fold_each(keys, 1), points, telling)
+        num_examples = jnp.sum(records.exact(COUNT.name).weight, axis=1)
+        coreset, center, radius = jax.vmap(start)(fold_each(keys, 1), points, records.exact("labels"), num_examples, telling)
         optimizer_state = jax.vmap(self._optimizer().init)(coreset)
         ones = jnp.ones_like(coreset.weight)
-        return BpcState(coreset, ones, optimizer_state, ones[:, 0], radius, center, points, num_examples, 0, experts)
+        return BpcState(coreset, ones, optimizer_state, ones[:, 0], radius, center, self._data(records), num_examples, 0, experts)
+
+    def _data(self, records: Records) -> Points:
+        """What updates see beside the experts."""
+        return records.exact("experts")
 
     def _experts(self, keys: Key[Array, " clients"], model: Model, points: Points, shared_key: PRNGKey) -> ExpertSource:
         recipe = Recipe(model, self.experts, self.chain_optimizer, self.batch_size, self.data_chain_length, self.sampling)

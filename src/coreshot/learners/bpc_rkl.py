@@ -17,11 +17,19 @@ from coreshot.ascent import draw_batch
 from coreshot.config import settings
 from coreshot.learners.bpc_fkl import BpcFkl, chain_ends, perturbed
 from coreshot.models import Model
+from coreshot.privacy.records import Records
+from coreshot.release import Release
 from coreshot.types import Params, Points, PRNGKey
 
 
 @settings
 class BpcRkl(BpcFkl):
+    def releases(self, model: Model) -> tuple[Release, ...]:
+        return *super().releases(model), Release("likelihood", "how likely the records are, in batches, at every update")
+
+    def _data(self, records: Records) -> Points:
+        return records.exact("likelihood")
+
     def gradient(self, model: Model, points: Points, data: Points, key: PRNGKey, starts: Array, ends: Array) -> Points:
         key_chain, key_noise, key_batch = jax.random.split(key, 3)
         coreset_ends = jax.vmap(lambda params: ravel_pytree(params)[0])(chain_ends(self, model, points, key_chain, starts))

@@ -17,7 +17,8 @@ from coreshot.errors import CoreshotError
 from coreshot.keys import fold_each
 from coreshot.learners.protocol import Health, Learner, State
 from coreshot.models import Model
-from coreshot.types import Coreset, Points, PRNGKey, pad_points, room
+from coreshot.privacy.records import Records, stacked
+from coreshot.types import Coreset, PRNGKey, room
 
 MAX_RETRIES = 10  # halvings of a client's step sizes before we give up: a factor of 1,000
 
@@ -40,7 +41,7 @@ class Distilled:
 def distill(
     model: Model,
     learner: Learner,
-    clients: Mapping[str, Points],
+    clients: Mapping[str, Records],
     keys: Mapping[str, PRNGKey],
     shared_key: PRNGKey,
     *,
@@ -54,8 +55,8 @@ def distill(
 
     def run(group: list[str]) -> dict[str, Distilled]:
         size = max(room(clients[name].num_points) for name in group)
-        points = jax.tree.map(lambda *arrays: jnp.stack(arrays), *[pad_points(clients[name], size) for name in group])
-        return _distill_group(model, learner, group, jnp.stack([keys[name] for name in group]), points, shared_key, on_chunk, where)
+        records = stacked([clients[name] for name in group], size)
+        return _distill_group(model, learner, group, jnp.stack([keys[name] for name in group]), records, shared_key, on_chunk, where)
 
     with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
         results = {name: distilled for group in pool.map(run, groups) for name, distilled in group.items()}
@@ -67,12 +68,12 @@ def _distill_group(
     learner: Learner,
     names: list[str],
     keys: Key[Array, " clients"],
-    points: Points,
+    records: Records,
     shared_key: PRNGKey,
     on_chunk: Callable[[int], None],
     where: str,
 ) -> dict[str, Distilled]:
-    state = learner.init(fold_each(keys, 0), model, points, shared_key)
+    state = learner.init(fold_each(keys, 0), model, records, shared_key)
     notes: dict[str, list[str]] = {name: [] for name in names}
     for chunk in range(learner.num_chunks):
         state = _step_safely(model, learner, names, fold_each(keys, chunk + 1), state, notes, where)

@@ -9,9 +9,12 @@ import numpy as np
 from jaxtyping import Array, Key
 
 from coreshot.models import Model
-from coreshot.types import Coreset, Points, PRNGKey
+from coreshot.privacy.records import Records
+from coreshot.release import Release
+from coreshot.types import Coreset, PRNGKey
 
 State = Any  # what the next step needs
+COUNT = Release("count", "the number of records")
 
 
 @dataclass(frozen=True)
@@ -41,7 +44,10 @@ class Learner(Protocol):
     def num_chunks(self) -> int:
         """How often step is called; 0 where init does all the work."""
 
-    def init(self, keys: Key[Array, " clients"], model: Model, points: Points, shared_key: PRNGKey) -> State: ...
+    def releases(self, model: Model) -> tuple[Release, ...]:
+        """Everything that it lets out of the records; what is not declared here it cannot get from them."""
+
+    def init(self, keys: Key[Array, " clients"], model: Model, records: Records, shared_key: PRNGKey) -> State: ...
 
     def step(self, keys: Key[Array, " clients"], model: Model, state: State) -> tuple[State, Health]: ...
 

@@ -6,13 +6,15 @@ import math
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Key
+from jaxtyping import Array, Float, Key
 
 from coreshot.config import Count, Positive, settings
 from coreshot.learners._start import first_labels, label_cycle, noise_around_mean, weighted_mean
-from coreshot.learners.protocol import Immediate
+from coreshot.learners.protocol import COUNT, Immediate
 from coreshot.models import Model
 from coreshot.point_coding import PointCoding
+from coreshot.privacy.records import Records
+from coreshot.release import Release
 from coreshot.types import Coreset, Points, PRNGKey
 
 
@@ -23,8 +25,12 @@ class Everything(Immediate):
     num_points: None = None
     coding: PointCoding | None = None
 
-    def init(self, keys: Key[Array, " clients"], model: Model, points: Points, shared_key: PRNGKey) -> Coreset:
-        return Coreset(points, jnp.sum(points.weight, axis=1))
+    def releases(self, model: Model) -> tuple[Release, ...]:
+        return Release("records", "every record, as it is"), COUNT
+
+    def init(self, keys: Key[Array, " clients"], model: Model, records: Records, shared_key: PRNGKey) -> Coreset:
+        points = records.exact("records")
+        return Coreset(points, _counts(records))
 
 
 @settings
@@ -34,14 +40,19 @@ class RandomSubset(Immediate):
     num_points: Count
     coding: PointCoding | None = None
 
-    def init(self, keys: Key[Array, " clients"], model: Model, points: Points, shared_key: PRNGKey) -> Coreset:
-        def one(key: PRNGKey, points: Points) -> Coreset:
+    def releases(self, model: Model) -> tuple[Release, ...]:
+        return Release("records", "a random choice of records, as they are"), COUNT
+
+    def init(self, keys: Key[Array, " clients"], model: Model, records: Records, shared_key: PRNGKey) -> Coreset:
+        points = records.exact("records")
+
+        def one(key: PRNGKey, points: Points, num_examples: Array) -> Coreset:
             # Each record's score depends on its position alone, so padding changes nothing.
             score = jax.vmap(lambda index: jax.random.uniform(jax.random.fold_in(key, index)))(jnp.arange(points.num_points))
             chosen = jnp.argsort(jnp.where(points.weight > 0, score, 2.0))[: self.num_points]
-            return _unit_coreset(points.x[chosen], points.y[chosen], points)
+            return _unit_coreset(points.x[chosen], points.y[chosen], num_examples)
 
-        return jax.vmap(one)(keys, points)
+        return jax.vmap(one)(keys, points, _counts(records))
 
 
 @settings
@@ -52,17 +63,21 @@ class RawImages(Immediate):
     coding: PointCoding
     num_points: None = None
 
-    def init(self, keys: Key[Array, " clients"], model: Model, points: Points, shared_key: PRNGKey) -> Coreset:
+    def releases(self, model: Model) -> tuple[Release, ...]:
+        return Release("records", "images of a random choice of records, with fewer bits or pixels"), COUNT
+
+    def init(self, keys: Key[Array, " clients"], model: Model, records: Records, shared_key: PRNGKey) -> Coreset:
+        points = records.exact("records")
         # Before the arithmetic code, which makes them smaller still, and by how much only the images know.
         bytes_each = math.prod(model.input_shape) / self.coding.factor**2 * self.coding.bits / 8
         at_most = max(1, int(self.max_bytes // bytes_each))
 
-        def one(key: PRNGKey, points: Points) -> Coreset:
+        def one(key: PRNGKey, points: Points, num_examples: Array) -> Coreset:
             score = jax.vmap(lambda index: jax.random.uniform(jax.random.fold_in(key, index)))(jnp.arange(points.num_points))
             rank = jnp.argsort(jnp.argsort(jnp.where(points.weight > 0, score, 2.0)))
-            return Coreset(points.reweighted(jnp.where(rank < at_most, points.weight, 0.0)), jnp.sum(points.weight))
+            return Coreset(points.reweighted(jnp.where(rank < at_most, points.weight, 0.0)), num_examples)
 
-        return jax.vmap(one)(keys, points)
+        return jax.vmap(one)(keys, points, _counts(records))
 
 
 @settings
@@ -72,8 +87,13 @@ class ClassMean(Immediate):
     num_points: Count
     coding: PointCoding | None = None
 
-    def init(self, keys: Key[Array, " clients"], model: Model, points: Points, shared_key: PRNGKey) -> Coreset:
-        def one(key: PRNGKey, points: Points) -> Coreset:
+    def releases(self, model: Model) -> tuple[Release, ...]:
+        return Release("class means", "means of groups of records of one class; of a group of one record, that record"), COUNT
+
+    def init(self, keys: Key[Array, " clients"], model: Model, records: Records, shared_key: PRNGKey) -> Coreset:
+        points = records.exact("class means")
+
+        def one(key: PRNGKey, points: Points, num_examples: Array) -> Coreset:
             classes = points if model.kind == "classification" else Points(points.x, jnp.ones((points.num_points, 1)), points.weight)
             label = label_cycle(classes, self.num_points)
             groups = jnp.sum(label[:, None] == label[None], axis=1)  # how many groups each point's class has
@@ -89,9 +109,9 @@ class ClassMean(Immediate):
                 return weighted_mean(points.x, group), weighted_mean(points.y, group)
 
             x, y = jax.vmap(mean)(label, groups, turn)
-            return _unit_coreset(x, y, points)
+            return _unit_coreset(x, y, num_examples)
 
-        return jax.vmap(one)(keys, points)
+        return jax.vmap(one)(keys, points, _counts(records))
 
 
 @settings
@@ -102,13 +122,22 @@ class Noise(Immediate):
     init_scale: Positive
     coding: PointCoding | None = None
 
-    def init(self, keys: Key[Array, " clients"], model: Model, points: Points, shared_key: PRNGKey) -> Coreset:
-        def one(key: PRNGKey, points: Points) -> Coreset:
+    def releases(self, model: Model) -> tuple[Release, ...]:
+        return Release("start", "the mean of the inputs, and the classes in the order of their counts"), COUNT
+
+    def init(self, keys: Key[Array, " clients"], model: Model, records: Records, shared_key: PRNGKey) -> Coreset:
+        points = records.exact("start")
+
+        def one(key: PRNGKey, points: Points, num_examples: Array) -> Coreset:
             x = noise_around_mean(key, points, self.num_points, self.init_scale)
-            return _unit_coreset(x, first_labels(model, points, self.num_points), points)
+            return _unit_coreset(x, first_labels(model, points, self.num_points), num_examples)
 
-        return jax.vmap(one)(keys, points)
+        return jax.vmap(one)(keys, points, _counts(records))
 
 
-def _unit_coreset(x: Array, y: Array, points: Points) -> Coreset:
-    return Coreset(Points(x, y, jnp.ones(x.shape[0])), jnp.sum(points.weight))
+def _counts(records: Records) -> Float[Array, " clients"]:
+    return jnp.sum(records.exact(COUNT.name).weight, axis=1)
+
+
+def _unit_coreset(x: Array, y: Array, num_examples: Array) -> Coreset:
+    return Coreset(Points(x, y, jnp.ones(x.shape[0])), num_examples)

@@ -7,6 +7,14 @@ from coreshot.methods.fed_avg import FedAvg as FedAvg
 from coreshot.methods.fed_pa import FedPa as FedPa
 from coreshot.methods.mime import Mime as Mime
 from coreshot.methods.one_shot import OneShot as OneShot
+from coreshot.methods.private_spectral import PrivateSpectral as PrivateSpectral
 from coreshot.methods.spectral import Spectral as Spectral
 
-METHODS: dict[str, type[Any]] = {"dosfl": Dosfl, "fed_avg": FedAvg, "fed_pa": FedPa, "mime": Mime, "spectral": Spectral}
+METHODS: dict[str, type[Any]] = {
+    "dosfl": Dosfl,
+    "fed_avg": FedAvg,
+    "fed_pa": FedPa,
+    "mime": Mime,
+    "private_spectral": PrivateSpectral,
+    "spectral": Spectral,
+}

@@ -43,6 +43,8 @@ from coreshot.methods.fed_avg import single
 from coreshot.methods.protocol import Answers, Invitation, OnChunk
 from coreshot.models import Model
 from coreshot.optimizers import Optimizer
+from coreshot.privacy.records import Records
+from coreshot.release import Release
 from coreshot.types import Message, Params, Points, Posterior, PRNGKey
 
 UPDATES_PER_CHUNK = 10
@@ -89,6 +91,9 @@ class Dosfl:
     def num_chunks(self) -> int:
         return -(-self.num_updates // UPDATES_PER_CHUNK)
 
+    def releases(self, model: Model) -> tuple[Release, ...]:
+        return (Release("records", "the mean of the inputs, classes by count, the loss on the records after the distilled steps; and their number"),)
+
     def init(self, key: PRNGKey, model: Model, shared_key: PRNGKey) -> DosflState:
         return DosflState(model.init(shared_key))
 
@@ -96,20 +101,21 @@ class Dosfl:
         return None if state.is_done else Invitation(tuple(sorted(clients)), Message("invitation", 0, {}))
 
     def reply(
-        self, key: PRNGKey, model: Model, clients: Mapping[str, Points], inbox: Sequence[Message], shared_key: PRNGKey, on_chunk: OnChunk
+        self, key: PRNGKey, model: Model, clients: Mapping[str, Records], inbox: Sequence[Message], shared_key: PRNGKey, on_chunk: OnChunk
     ) -> Answers:
         """Clients beside each other, one a core: the unrolled loop of one keeps one core busy."""
         start = model.init(shared_key)
 
         def one(name: str) -> tuple[Message, list[str]]:
-            distilled, num_left_out = self._distill(client_key(key, 0, name), model, clients[name], start, on_chunk)
+            points = clients[name].exact("records")
+            distilled, num_left_out = self._distill(client_key(key, 0, name), model, points, start, on_chunk)
             if num_left_out == self.num_updates:
                 raise CoreshotError(
                     f"client {name}, round 0, distilled: all {num_left_out} updates blew up, so nothing was learned; lower initial_step_size."
                 )
             notes = [f"{num_left_out} of {self.num_updates} updates were left out: the unrolled run blew up"] if num_left_out else []
             arrays = {"x": distilled.x, "y": distilled.y, "step_size": distilled.step_size}
-            return Message("distilled", 0, {**arrays, "num_examples": jnp.sum(clients[name].weight).reshape(1)}), notes
+            return Message("distilled", 0, {**arrays, "num_examples": jnp.sum(points.weight).reshape(1)}), notes
 
         with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
             return dict(zip(clients, pool.map(one, clients), strict=True))

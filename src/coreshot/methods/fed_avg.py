@@ -34,6 +34,8 @@ from coreshot.methods._rounds import RoundState
 from coreshot.methods.protocol import Answers, Invitation, OnChunk
 from coreshot.models import Model
 from coreshot.optimizers import Optimizer
+from coreshot.privacy.records import Records, exactly
+from coreshot.release import Release
 from coreshot.types import Message, Params, Points, Posterior, PRNGKey
 from coreshot.wire import named_leaves
 
@@ -46,6 +48,9 @@ class FedAvg:
     client_optimizer: Optimizer
     server_optimizer: Optimizer
     cohort_size: Count | None = None  # clients asked in a round; None: all
+
+    def releases(self, model: Model) -> tuple[Release, ...]:
+        return (Release("local steps", "how far local steps on the records move the weights, in every round; and the number of records"),)
 
     def init(self, key: PRNGKey, model: Model, shared_key: PRNGKey) -> RoundState:
         return self.begin(_rounds.fresh_start(key, model))
@@ -60,11 +65,11 @@ class FedAvg:
         return Invitation(cohort, Message("weights", state.round, named_leaves("params", state.params)))
 
     def reply(
-        self, key: PRNGKey, model: Model, clients: Mapping[str, Points], inbox: Sequence[Message], shared_key: PRNGKey, on_chunk: OnChunk
+        self, key: PRNGKey, model: Model, clients: Mapping[str, Records], inbox: Sequence[Message], shared_key: PRNGKey, on_chunk: OnChunk
     ) -> Answers:
         message = inbox[-1]
         run = partial(local_deltas, model, self.client_optimizer, _rounds.read_params(model, message))
-        return _rounds.answer(model, run, key, message.round, clients, self.batch_size, self.local_steps)
+        return _rounds.answer(model, run, key, message.round, exactly(clients, "local steps"), self.batch_size, self.local_steps)
 
     def check(self, model: Model, client: str, message: Message) -> None:
         _rounds.check_update(model, client, message)

@@ -35,6 +35,8 @@ from coreshot.methods.fed_avg import local_deltas, server_step, single
 from coreshot.methods.protocol import Answers, Invitation, OnChunk
 from coreshot.models import Model
 from coreshot.optimizers import Optimizer
+from coreshot.privacy.records import Records, exactly
+from coreshot.release import Release
 from coreshot.types import Message, Params, Points, Posterior, PRNGKey
 from coreshot.wire import named_leaves
 
@@ -60,6 +62,9 @@ class FedPa:
                 f"of as many steps each (burn_in_rounds {self.burn_in_rounds}); change one of them."
             )
 
+    def releases(self, model: Model) -> tuple[Release, ...]:
+        return (Release("local steps", "how far the server is from the posterior of the records, in every round; and the number of records"),)
+
     def init(self, key: PRNGKey, model: Model, shared_key: PRNGKey) -> RoundState:
         return self.begin(_rounds.fresh_start(key, model))
 
@@ -74,7 +79,7 @@ class FedPa:
         return Invitation(cohort, Message("weights" if is_burn_in else "sample", state.round, named_leaves("params", state.params)))
 
     def reply(
-        self, key: PRNGKey, model: Model, clients: Mapping[str, Points], inbox: Sequence[Message], shared_key: PRNGKey, on_chunk: OnChunk
+        self, key: PRNGKey, model: Model, clients: Mapping[str, Records], inbox: Sequence[Message], shared_key: PRNGKey, on_chunk: OnChunk
     ) -> Answers:
         message = inbox[-1]
         params = _rounds.read_params(model, message)
@@ -82,7 +87,7 @@ class FedPa:
             run = partial(local_deltas, model, self.client_optimizer, params)
         else:
             run = partial(_posterior_deltas, model, self, params)
-        return _rounds.answer(model, run, key, message.round, clients, self.batch_size, self.local_steps)
+        return _rounds.answer(model, run, key, message.round, exactly(clients, "local steps"), self.batch_size, self.local_steps)
 
     def check(self, model: Model, client: str, message: Message) -> None:
         _rounds.check_update(model, client, message)

@@ -33,6 +33,8 @@ from coreshot.methods.fed_avg import single
 from coreshot.methods.protocol import Answers, Invitation, OnChunk
 from coreshot.models import Model
 from coreshot.optimizers import Optimizer
+from coreshot.privacy.records import Records, exactly
+from coreshot.release import Release
 from coreshot.types import Message, Params, Points, Posterior, PRNGKey
 from coreshot.wire import named_leaves, tree_of
 
@@ -59,6 +61,11 @@ class Mime:
     is_lite: bool = False  # MimeLite
     cohort_size: Count | None = None  # clients asked in a round; None: all
 
+    def releases(self, model: Model) -> tuple[Release, ...]:
+        return (
+            Release("local steps", "gradients on the records and how far local steps move the weights, in every round; and the number of records"),
+        )
+
     def init(self, key: PRNGKey, model: Model, shared_key: PRNGKey) -> MimeState:
         return self.begin(_rounds.fresh_start(key, model))
 
@@ -75,7 +82,7 @@ class Mime:
         return Invitation(cohort, Message("weights", state.round, params | frozen if self.is_lite else params))
 
     def reply(
-        self, key: PRNGKey, model: Model, clients: Mapping[str, Points], inbox: Sequence[Message], shared_key: PRNGKey, on_chunk: OnChunk
+        self, key: PRNGKey, model: Model, clients: Mapping[str, Records], inbox: Sequence[Message], shared_key: PRNGKey, on_chunk: OnChunk
     ) -> Answers:
         message, params = inbox[-1], _rounds.read_params(model, inbox[0])
         if message.kind == "weights" and not self.is_lite:
@@ -85,7 +92,7 @@ class Mime:
         else:
             control = tree_of(message.arrays, "control", params, f"server, round {message.round}, {message.kind}")
             run = partial(_corrected_deltas, model, self, params, _read_optimizer(self.base_optimizer, params, message), control)
-        return _rounds.answer(model, run, key, message.round, clients, self.batch_size, self.local_steps)
+        return _rounds.answer(model, run, key, message.round, exactly(clients, "local steps"), self.batch_size, self.local_steps)
 
     def check(self, model: Model, client: str, message: Message) -> None:
         _rounds.check_update(model, client, message)

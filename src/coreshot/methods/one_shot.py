@@ -29,6 +29,8 @@ from coreshot.learners.distill import distill
 from coreshot.methods.protocol import Answers, Invitation, OnChunk
 from coreshot.models import LogDensity, Model
 from coreshot.point_coding import PointCoding
+from coreshot.privacy.records import Records
+from coreshot.release import Release
 from coreshot.types import Coreset, Message, Points, Posterior, PRNGKey, concatenate_points
 
 TYPES = {"labels": jnp.int32, "code": jnp.uint8}  # of a message's arrays; all others are float32
@@ -158,6 +160,9 @@ class OneShot:
     def num_rounds(self) -> int:
         return 1
 
+    def releases(self, model: Model) -> tuple[Release, ...]:
+        return self.learner.releases(model)
+
     def init(self, key: PRNGKey, model: Model, shared_key: PRNGKey) -> OneShotState:
         return OneShotState()
 
@@ -166,7 +171,7 @@ class OneShot:
         return None if state.is_done else Invitation(tuple(clients), Message("invitation", 0, {}))
 
     def reply(
-        self, key: PRNGKey, model: Model, clients: Mapping[str, Points], inbox: Sequence[Message], shared_key: PRNGKey, on_chunk: OnChunk
+        self, key: PRNGKey, model: Model, clients: Mapping[str, Records], inbox: Sequence[Message], shared_key: PRNGKey, on_chunk: OnChunk
     ) -> Answers:
         """Each client's coreset as a message, with notes on how it went; clients are learned together, none sees another."""
         message = inbox[-1]

@@ -8,7 +8,9 @@ from typing import Any, Protocol
 
 from coreshot.inference.protocol import Info
 from coreshot.models import Model
-from coreshot.types import Message, Params, Points, Posterior, PRNGKey
+from coreshot.privacy.records import Records
+from coreshot.release import Release
+from coreshot.types import Message, Params, Posterior, PRNGKey
 
 State = Any
 Answers = dict[str, tuple[Message, list[str]]]  # by client: the message that leaves, and notes on how it was made
@@ -29,6 +31,9 @@ class Method(Protocol):
     @property
     def num_rounds(self) -> int: ...
 
+    def releases(self, model: Model) -> tuple[Release, ...]:
+        """Everything that a client lets out of its records; what is not declared here its side of the method cannot get from them."""
+
     def init(self, key: PRNGKey, model: Model, shared_key: PRNGKey) -> State:
         """The shared key is the study's: what comes from it, all sides know."""
 
@@ -36,7 +41,7 @@ class Method(Protocol):
         """Whom to ask among these clients, and what; None when there is nothing left to ask."""
 
     def reply(
-        self, key: PRNGKey, model: Model, clients: Mapping[str, Points], inbox: Sequence[Message], shared_key: PRNGKey, on_chunk: OnChunk
+        self, key: PRNGKey, model: Model, clients: Mapping[str, Records], inbox: Sequence[Message], shared_key: PRNGKey, on_chunk: OnChunk
     ) -> Answers:
         """The clients' side. The inbox is what the server has sent in this round, the last of it to be answered now."""
 

@@ -27,6 +27,8 @@ from coreshot.link import ClassMeans
 from coreshot.methods.protocol import Answers, Invitation, OnChunk
 from coreshot.models import Model
 from coreshot.moments import Moments, spectral_rows
+from coreshot.privacy.records import Records
+from coreshot.release import Release
 from coreshot.types import Message, Points, PRNGKey
 
 NUM_GROUPS = 4  # into which clients fall by name; the link's floor is measured on one with the head of the others
@@ -64,20 +66,26 @@ class Spectral:
     def num_chunks(self) -> int:
         return 1
 
+    def releases(self, model: Model) -> tuple[Release, ...]:
+        return (Release("statistics", "second moments of the records' features and labels, or the largest part of them; and the number of records"),)
+
+    def map_of(self, model: Model, shared_key: PRNGKey) -> FeatureMap:
+        return feature_map(self.features, shared_key, model.input_shape)
+
     def init(self, key: PRNGKey, model: Model, shared_key: PRNGKey) -> SpectralState:
-        drawn = feature_map(self.features, shared_key, model.input_shape)
+        drawn = self.map_of(model, shared_key)
         return SpectralState(drawn, (Moments.zero(drawn.dimension, model.num_outputs),) * NUM_GROUPS, {})
 
     def send(self, key: PRNGKey, model: Model, state: SpectralState, clients: Sequence[str]) -> Invitation | None:
         return None if state.is_done else Invitation(tuple(clients), Message("invitation", 0, {}))
 
     def reply(
-        self, key: PRNGKey, model: Model, clients: Mapping[str, Points], inbox: Sequence[Message], shared_key: PRNGKey, on_chunk: OnChunk
+        self, key: PRNGKey, model: Model, clients: Mapping[str, Records], inbox: Sequence[Message], shared_key: PRNGKey, on_chunk: OnChunk
     ) -> Answers:
-        drawn, round = feature_map(self.features, shared_key, model.input_shape), inbox[-1].round
+        drawn, round = self.map_of(model, shared_key), inbox[-1].round
 
-        def answer(points: Points) -> tuple[Message, list[str]]:
-            message = self._message(model, drawn, points, round)
+        def answer(records: Records) -> tuple[Message, list[str]]:
+            message = self._message(model, drawn, records.exact("statistics"), round)
             on_chunk(1)
             return message, []
 

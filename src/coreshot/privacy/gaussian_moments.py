@@ -1,0 +1,101 @@
+"""A client's second moments with Gaussian noise: the private form of the spectral statistics, one release for all of them.
+
+A record is a row a of norm at most 1 (its features) and a label row y of norm at most 1. It adds a a^T to the Gram matrix and a y^T to the cross
+moments. With w the share of the promise that the cross moments get, one record moves
+
+    ( sqrt(1 - w) Gram (as a vector, entries beside the diagonal counted twice), sqrt(w) cross )
+
+by at most sqrt((1 - w) |a|^4 + w |a|^2 |y|^2) <= 1 in Euclidean norm. So noise of deviation z / sqrt(1 - w) on the diagonal, that over sqrt(2)
+beside it, and z / sqrt(w) on the cross moments is one Gaussian mechanism of multiplier z (Analyze Gauss, Dwork et al. 2014, with the symmetric
+matrix's own norm). All of it is computed in whole numbers: see `coreshot.privacy.noise`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from coreshot.errors import CoreshotError
+from coreshot.privacy.noise import rounded_gaussian
+from coreshot.privacy.records import Records
+from coreshot.types import Points
+
+UNIT = 2**14  # a row of norm 1 in whole numbers
+LABEL_UNIT = 2**10
+MAX_RECORDS = 2**24  # so that float64 adds whole numbers exactly
+
+Rows = Callable[[Points], tuple[Float[np.ndarray, "n d"], Float[np.ndarray, "n outputs"]]]
+
+
+@dataclass(frozen=True)
+class Noisy:
+    """Upper triangle of the Gram matrix (row by row) and cross moments, as whole numbers of UNIT^2 and UNIT LABEL_UNIT."""
+
+    gram: Int[np.ndarray, " triangle"]
+    cross: Int[np.ndarray, "d outputs"]
+
+
+@dataclass(frozen=True)
+class Deviations:
+    """Of the noise in a sum of clients' moments, in units of the records."""
+
+    diagonal: float
+    cross: float
+
+    @property
+    def beside(self) -> float:
+        """Of entries of the Gram matrix that are not on its diagonal."""
+        return self.diagonal / float(np.sqrt(2))
+
+
+def deviations(multiplier: float, cross_share: float, num_noises: float = 1.0) -> Deviations:
+    """Of the sum of so many clients' noises."""
+    total = multiplier * np.sqrt(num_noises)
+    return Deviations(float(total / np.sqrt(1 - cross_share)), float(total / np.sqrt(cross_share)))
+
+
+def whole(rows: Float[np.ndarray, "n columns"], unit: int) -> Float[np.ndarray, "n columns"]:
+    """Rows clipped to norm 1, in whole numbers of norm at most `unit`: cut towards zero, so that rounding makes none longer."""
+    rows = np.asarray(rows, np.float64)
+    norms = np.linalg.norm(rows, axis=1, keepdims=True)
+    cut = np.trunc(unit * rows / np.maximum(norms, 1.0))
+    # A norm that is rounded down could leave a row longer than the unit by some last bits: squares of whole numbers say so exactly.
+    too_long = np.sum(cut**2, axis=1, keepdims=True) > unit**2
+    return np.where(too_long, np.trunc(cut * (1 - 2.0**-20)), cut)
+
+
+def exact_moments(
+    rows: Float[np.ndarray, "n d"], labels: Float[np.ndarray, "n outputs"]
+) -> tuple[Int[np.ndarray, "d d"], Int[np.ndarray, "d outputs"]]:
+    """In whole numbers: the float64 products and sums are exact, since all of them are whole numbers below 2^53."""
+    if len(rows) > MAX_RECORDS:
+        raise CoreshotError(f"privacy: {len(rows)} records are more than the {MAX_RECORDS} whose moments are exact; give a part of them.")
+    features, targets = whole(rows, UNIT), whole(labels, LABEL_UNIT)
+    return (features.T @ features).astype(np.int64), (features.T @ targets).astype(np.int64)
+
+
+def noisy_moments(records: Records, name: str, rows_of: Rows, cross_share: float) -> Noisy:
+    """The one way from records to private moments. Where the noise is shared, this client's part of it."""
+    points, release = records.for_mechanism(name)
+    assert release.noise_multiplier is not None
+    gram, cross = exact_moments(*rows_of(points))
+    noise = deviations(release.noise_multiplier, cross_share, 1 / release.num_sharers)
+    size = len(gram)
+    upper = np.triu_indices(size)
+    is_diagonal = upper[0] == upper[1]
+    of_gram = np.where(
+        is_diagonal,
+        rounded_gaussian(noise.diagonal * UNIT**2, is_diagonal.shape),
+        rounded_gaussian(noise.beside * UNIT**2, is_diagonal.shape),
+    )
+    return Noisy(gram[upper] + of_gram, cross + rounded_gaussian(noise.cross * UNIT * LABEL_UNIT, cross.shape))
+
+
+def symmetric(triangle: Float[np.ndarray, " triangle"], size: int) -> Float[np.ndarray, "d d"]:
+    """The inverse of taking the upper triangle."""
+    matrix = np.zeros((size, size))
+    matrix[np.triu_indices(size)] = triangle
+    return matrix + np.triu(matrix, 1).T

@@ -1,0 +1,36 @@
+"""The promise that follows from declared releases, in one sentence. It is computed from the noise, never from what somebody calls it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from coreshot.privacy.accounting import epsilon_of
+from coreshot.release import Release
+
+
+def promised_epsilon(releases: Sequence[Release]) -> float | None:
+    """At the delta for which the noise was made; None: there is no promise."""
+    deltas = [release.delta for release in releases]
+    if not releases or any(release.is_exact for release in releases) or None in deltas:
+        return None
+    return epsilon_of(tuple(releases), max(delta for delta in deltas if delta is not None))
+
+
+def promise(releases: Sequence[Release]) -> str:
+    epsilon = promised_epsilon(releases)
+    if epsilon is None:
+        exact = [release.name for release in releases if release.is_exact]
+        what = (
+            f"what is named {', '.join(exact)} was computed from the records without noise" if exact else "it does not say what it was computed from"
+        )
+        return f"No promise of privacy is made for this message: {what}, and may reveal single records."
+    delta = max(release.delta or 0.0 for release in releases)
+    sharers = max(release.num_sharers for release in releases)
+    seen = (
+        "this message" if sharers == 1 else f"the sum of this message and those of {sharers - 1} other clients, all of whom add their share of noise,"
+    )
+    return (
+        f"Whoever sees {seen} and whatever else they know, learns about any single record of this client no more than "
+        f"differential privacy with epsilon = {epsilon:.3g} and delta = {delta:.3g} allows (one record added or removed), because all of it that "
+        f"was computed from the records carries Gaussian noise made for that bound."
+    )

@@ -1,0 +1,45 @@
+"""A release: one thing that a client computes from its records and lets out, under a name, by a mechanism."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+from coreshot.errors import CoreshotError
+
+Mechanism = Literal["exact", "gaussian", "dp_sgd"]
+
+
+@dataclass(frozen=True)
+class Release:
+    """Exact: computed from the records and sent, or used for what is sent, as it is. Otherwise with Gaussian noise that the other fields describe.
+
+    Sensitivity is how far one record more or less can move the released numbers, in Euclidean norm; the noise has noise_multiplier times it as its
+    deviation. dp_sgd makes num_steps such releases, each on records drawn with probability sampling_rate.
+    """
+
+    name: str
+    content: str  # in words
+    mechanism: Mechanism = "exact"
+    sensitivity: float | None = None
+    noise_multiplier: float | None = None
+    num_steps: int = 1
+    sampling_rate: float = 1.0
+    delta: float | None = None  # for which the noise was made
+    num_sharers: int = 1  # clients that add the noise together, of which only the sum is ever seen; 1: each adds all of it
+
+    @property
+    def is_exact(self) -> bool:
+        return self.mechanism == "exact"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Without what an exact release has no use for."""
+        return {"name": self.name, "content": self.content, "mechanism": self.mechanism} if self.is_exact else asdict(self)
+
+
+def releases_of(values: Any, where: str) -> tuple[Release, ...]:
+    """From the header of a message; the inverse of `to_dict`."""
+    try:
+        return tuple(Release(**one) for one in values)
+    except TypeError:
+        raise CoreshotError(f"{where}: its list of releases cannot be read; distill it again.") from None
