@@ -21,6 +21,7 @@ from coreshot.config import Count, NonNegative, Positive, settings
 from coreshot.errors import CoreshotError
 from coreshot.frozen import Frozen
 from coreshot.patches import convolution
+from coreshot.privacy.fixed_batches import in_fixed_batches
 from coreshot.types import PRNGKey
 
 INPUTS_AT_ONCE = 256  # through a map, so that the activations of 256 filters stay below half a GB
@@ -82,7 +83,7 @@ def _drawn(features: Any, key_data: tuple[int, ...], input_shape: tuple[int, ...
 class UnitMap:
     """A map whose rows have norm one, for private statistics: less a public constant, then scaled; the last column is BIAS.
 
-    Inputs go through it in batches of one fixed shape, so that a record's row is the same to the last bit whoever stands beside it.
+    Inputs go through it in batches of one shape (`coreshot.privacy.fixed_batches`).
     """
 
     inner: FeatureMap
@@ -93,9 +94,7 @@ class UnitMap:
         return self.inner.dimension
 
     def __call__(self, x: Any) -> Float[np.ndarray, "n d"]:
-        x = np.asarray(x, np.float32)
-        parts = [self.inner._part(x[first : first + INPUTS_STEP]) for first in range(0, len(x), INPUTS_STEP)]
-        found = np.concatenate([np.zeros((0, self.dimension), np.float32), *parts])[:, :-1].astype(np.float64) - self.center
+        found = in_fixed_batches(self.inner, np.asarray(x, np.float32))[:, :-1].astype(np.float64) - self.center
         norms = np.maximum(np.linalg.norm(found, axis=1, keepdims=True), 1e-12)
         rows = math.sqrt(1 - BIAS**2) * found / norms
         return np.concatenate([rows, np.full((len(rows), 1), BIAS)], axis=1)

@@ -66,6 +66,7 @@ class Outline:
     inference: dict[str, dict[str, Any]]
     arm: tuple[Arm, ...]
     method: dict[str, dict[str, Any]] = Field(default_factory=dict)
+    privacy: dict[str, float] | None = None  # epsilon and delta of every arm that does not give its own
     sweep: Sweep | None = None
     match: str | None = None  # the arm whose quality others must reach, in the table of communication
     evaluate_every: Count = 1  # rounds between two points of a convergence curve
@@ -160,11 +161,19 @@ def _laid_over(below: dict[str, Any], above: Mapping[str, Any]) -> dict[str, Any
 def build_preset(name: str, values: Mapping[str, Any]) -> Preset:
     where = f"preset {name}"
     outline = decode(Outline, values, where)
-    learners = {key: decode_named(LEARNERS, item, f"{where}, learner.{key}", "learner") for key, item in outline.learner.items()}
+    learners = {
+        key: decode_named(LEARNERS, _private(LEARNERS, item, outline.privacy), f"{where}, learner.{key}", "learner")
+        for key, item in outline.learner.items()
+    }
     inferences = {key: decode_named(INFERENCES, item, f"{where}, inference.{key}", "inference") for key, item in outline.inference.items()}
-    methods = {key: decode_named(METHODS, item, f"{where}, method.{key}", "method") for key, item in outline.method.items()}
+    methods = {
+        key: decode_named(METHODS, _private(METHODS, item, outline.privacy), f"{where}, method.{key}", "method")
+        for key, item in outline.method.items()
+    }
     for arm in outline.arm:
         _check_arm(arm, learners, inferences, methods, f"{where}, arm {arm.label!r}")
+        if outline.privacy is not None:
+            _check_private(arm, learners, methods, f"{where}, arm {arm.label!r}")
     labels = [arm.label for arm in outline.arm]
     if outline.match is not None:
         choose("arm", outline.match, dict.fromkeys(labels), f"{where}, match")
@@ -191,6 +200,19 @@ def build_preset(name: str, values: Mapping[str, Any]) -> Preset:
         evaluate_every=outline.evaluate_every,
         resolved=dict(values),
     )
+
+
+def _private(registry: Mapping[str, type[Any]], item: Mapping[str, Any], privacy: Mapping[str, Any] | None) -> Mapping[str, Any]:
+    """With the preset's own promise, where the thing that is named can keep one and has none of its own."""
+    fields = getattr(registry.get(item.get("name", "")), "__dataclass_fields__", {})
+    return {"privacy": privacy, **item} if privacy is not None and "privacy" in fields else item
+
+
+def _check_private(arm: Arm, learners: Mapping[str, Learner], methods: Mapping[str, Method], where: str) -> None:
+    """A promise of the whole preset is kept by every arm, or it is none."""
+    for what, name, parts in (("learner", arm.learner, learners), ("method", arm.method, methods)):
+        if name is not None and getattr(parts[name], "privacy", None) is None:
+            raise CoreshotError(f"{where}: the preset has a [privacy] table, but {what} {name!r} keeps no promise; use a private one, or remove it.")
 
 
 def _check_arm(arm: Arm, learners: Mapping[str, Learner], inferences: Mapping[str, Inference], methods: Mapping[str, Method], where: str) -> None:

@@ -43,7 +43,7 @@ IN_GROUPS = [(name, kind) for name, kind in PAIRS if (name, kind) == ("bpc_fkl",
 
 
 def test_every_learner_is_tested():
-    assert SETTINGS.keys() == LEARNERS.keys()
+    assert SETTINGS.keys() == LEARNERS.keys() - {"private_bpc_fkl", "private_dm"}  # whose noise no key repeats: tests/privacy
 
 
 @pytest.fixture(scope="module")

@@ -8,6 +8,8 @@ from coreshot.learners.bpc_w import BpcW
 from coreshot.learners.dm import Dm
 from coreshot.learners.fbpc import Fbpc
 from coreshot.learners.gradient_matching import GradientMatching
+from coreshot.learners.private_bpc_fkl import PrivateBpcFkl as PrivateBpcFkl
+from coreshot.learners.private_dm import PrivateDm as PrivateDm
 from coreshot.learners.protocol import Learner as Learner
 from coreshot.learners.subset import ClassMean, Everything, Noise, RandomSubset, RawImages
 from coreshot.learners.vbpc import Vbpc
@@ -21,6 +23,8 @@ LEARNERS: dict[str, type[Any]] = {
     "dm": Dm,
     "gradient_matching": GradientMatching,
     "everything": Everything,
+    "private_bpc_fkl": PrivateBpcFkl,
+    "private_dm": PrivateDm,
     "random_subset": RandomSubset,
     "raw_images": RawImages,
     "class_mean": ClassMean,

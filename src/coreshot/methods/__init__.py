@@ -7,6 +7,7 @@ from coreshot.methods.fed_avg import FedAvg as FedAvg
 from coreshot.methods.fed_pa import FedPa as FedPa
 from coreshot.methods.mime import Mime as Mime
 from coreshot.methods.one_shot import OneShot as OneShot
+from coreshot.methods.private_fed_avg import PrivateFedAvg as PrivateFedAvg
 from coreshot.methods.private_spectral import PrivateSpectral as PrivateSpectral
 from coreshot.methods.spectral import Spectral as Spectral
 
@@ -15,6 +16,7 @@ METHODS: dict[str, type[Any]] = {
     "fed_avg": FedAvg,
     "fed_pa": FedPa,
     "mime": Mime,
+    "private_fed_avg": PrivateFedAvg,
     "private_spectral": PrivateSpectral,
     "spectral": Spectral,
 }

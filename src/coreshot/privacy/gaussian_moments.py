@@ -94,6 +94,15 @@ def noisy_moments(records: Records, name: str, rows_of: Rows, cross_share: float
     return Noisy(gram[upper] + of_gram, cross + rounded_gaussian(noise.cross * UNIT * LABEL_UNIT, cross.shape))
 
 
+def noisy_cross(records: Records, name: str, rows_of: Rows) -> Float[np.ndarray, "d outputs"]:
+    """The cross moments alone, in units of the records: one record moves them by at most 1, so the noise has the multiplier as its deviation."""
+    points, release = records.for_mechanism(name)
+    assert release.noise_multiplier is not None
+    _, cross = exact_moments(*rows_of(points))
+    unit = UNIT * LABEL_UNIT
+    return (cross + rounded_gaussian(release.noise_multiplier * unit, cross.shape)) / unit
+
+
 def symmetric(triangle: Float[np.ndarray, " triangle"], size: int) -> Float[np.ndarray, "d d"]:
     """The inverse of taking the upper triangle."""
     matrix = np.zeros((size, size))

@@ -15,7 +15,7 @@ from coreshot.types import Points, pad_points
 class Records:
     """Points of one client, or of a group with a leading client axis.
 
-    `exact` opens the door for a release that is declared as exact. A release with a mechanism is never opened: the mechanism (`coreshot.privacy`)
+    `exact` opens the door for a release that is declared as exact. A release with a mechanism is never opened: the mechanism
     takes the records, and the one who asks gets what it made of them.
     """
 
@@ -48,7 +48,7 @@ class Records:
         return self._releases[name]
 
     def for_mechanism(self, name: str) -> tuple[Points, Release]:
-        """For the modules of coreshot.privacy alone: the records of a release that one of them is about to make noisy."""
+        """For mechanisms alone (`gaussian_moments`, `dp_sgd`): the records of a release that they are about to make noisy."""
         release = self.declared(name)
         if release.is_exact:
             raise CoreshotError(f"privacy: release {name!r} is declared as exact, so no mechanism may claim it; declare the mechanism.")
@@ -68,3 +68,13 @@ def behind_doors(clients: Mapping[str, Points], releases: Sequence[Release]) -> 
 def exactly(clients: Mapping[str, Records], name: str) -> dict[str, Points]:
     """Of several clients, each its own."""
     return {client: records.exact(name) for client, records in clients.items()}
+
+
+def unstacked(group: Records) -> list[Records]:
+    """The clients of a group, one by one; what each uses counts as used by the group."""
+    points = group._points
+    releases = list(group._releases.values())
+    parts = [Records(jax.tree.map(lambda array, index=index: array[index], points), releases) for index in range(len(points.weight))]
+    for part in parts:
+        part._used = group._used
+    return parts

@@ -1,0 +1,132 @@
+"""DP-SGD does what its accountant is told: Poisson batches, clipped gradients of single records, the declared noise, empty batches that count."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.flatten_util import ravel_pytree
+
+from coreshot.dp_sgd import clipped_sum, poisson_batches, private_descent
+from coreshot.optimizers import Optimizer
+from coreshot.privacy.records import Records
+from coreshot.release import Release
+from coreshot.types import Points, points_of
+
+SGD = Optimizer(name="sgd", step_size=1.0)
+
+
+def release(**changes):
+    return Release(**{"name": "steps", "content": "t", "mechanism": "dp_sgd", "sensitivity": 0.5, "noise_multiplier": 2.0, "num_steps": 8, **changes})
+
+
+@pytest.fixture(scope="module")
+def model(make_model):
+    return make_model("classification")
+
+
+@pytest.fixture(scope="module")
+def points(make_points):
+    return make_points("classification", 0, 16)
+
+
+@pytest.fixture(scope="module")
+def start(model):
+    return model.init(jax.random.key(3))
+
+
+def gradients_by_hand(model, params, points):
+    """One at a time, without vmap."""
+
+    def one(index):
+        part = Points(points.x[index : index + 1], points.y[index : index + 1], jnp.ones(1))
+        return np.asarray(ravel_pytree(jax.grad(lambda params: -model.log_prob(params, part))(params))[0], np.float64)
+
+    return np.stack([one(index) for index in range(points.num_points)])
+
+
+@pytest.mark.parametrize("clip", [0.05, 0.5, 1e3])
+def test_the_sum_is_of_single_records_clipped(model, points, start, clip):
+    flat, unravel = ravel_pytree(start)
+    here = np.arange(16) % 3 != 0
+    found = clipped_sum(model, unravel, flat, points, jnp.asarray(here), jnp.float32(clip))
+    each = gradients_by_hand(model, start, points)
+    norms = np.linalg.norm(each, axis=1, keepdims=True)
+    assert np.any(norms > 0.05)
+    expected = np.sum((each * np.minimum(1, clip / norms))[here], axis=0)
+    assert np.allclose(found, expected, atol=1e-5)
+
+
+def test_one_record_moves_the_sum_by_at_most_the_clip(model, start):
+    """Of records large and small, each in turn left out; and some move it by nearly that much."""
+    flat, unravel = ravel_pytree(start)
+    draws = np.random.default_rng(0)
+    points = points_of(10.0 ** draws.uniform(-2, 3, size=(16, 1)) * draws.normal(size=(16, 2)), np.eye(2)[draws.integers(2, size=16)])
+    everyone = np.asarray(clipped_sum(model, unravel, flat, points, jnp.ones(16, bool), jnp.float32(0.5)))
+    moved = [
+        np.linalg.norm(everyone - np.asarray(clipped_sum(model, unravel, flat, points, jnp.arange(16) != index, jnp.float32(0.5))))
+        for index in range(16)
+    ]
+    assert max(moved) <= 0.5 * (1 + 1e-5)
+    assert max(moved) > 0.49
+
+
+def test_a_record_whose_gradient_is_not_finite_counts_as_none(model, points, start):
+    flat, unravel = ravel_pytree(start)
+    broken = Points(points.x.at[0].set(jnp.inf), points.y, points.weight)
+    found = clipped_sum(model, unravel, flat, broken, jnp.ones(16, bool), jnp.float32(0.5))
+    assert np.allclose(found, clipped_sum(model, unravel, flat, points, jnp.arange(16) > 0, jnp.float32(0.5)), atol=1e-6)
+
+
+def test_batches_are_poisson():
+    """Independent of each other and of how many records there are, with the rate that was declared; sizes vary, and some are empty."""
+    drawn = poisson_batches(5, 0.2, 20_000)
+    assert np.allclose(drawn.mean(axis=0), 0.2, atol=0.015)
+    sizes = drawn.sum(axis=1)
+    assert np.mean(sizes == 0) == pytest.approx(0.8**5, abs=0.015)
+    assert np.var(sizes) == pytest.approx(5 * 0.2 * 0.8, rel=0.05)
+    assert abs(np.corrcoef(drawn[:, 0], drawn[:, 1])[0, 1]) < 0.03
+    assert not np.array_equal(drawn, poisson_batches(5, 0.2, 20_000)), "from the operating system, not from a seed"
+    assert poisson_batches(3, 1.0, 2).all()
+
+
+def ends(model, points, start, declared, num_steps=1, batch_size=4.0, num_runs=1):
+    return private_descent(Records(points, [declared]), "steps", model, SGD, [start] * num_runs, num_steps, num_steps, batch_size)[:, -1]
+
+
+def test_a_step_adds_the_declared_noise_and_divides_by_the_declared_size(model, points, start):
+    """All records in every batch: what varies between runs is the noise alone."""
+    flat = np.asarray(ravel_pytree(start)[0])
+    found = ends(model, points, start, release(num_steps=400), num_runs=400) - flat
+    each = gradients_by_hand(model, start, points)
+    clipped = np.sum(each * np.minimum(1, 0.5 / np.linalg.norm(each, axis=1, keepdims=True)), axis=0)
+    assert np.std(found, axis=0).mean() == pytest.approx(2.0 * 0.5 / 4, rel=0.05)
+    assert np.allclose(found.mean(axis=0), -clipped / 4, atol=5 * 0.25 / 20)
+
+
+def test_empty_batches_still_get_noise(model, points, start):
+    flat = np.asarray(ravel_pytree(start)[0])
+    found = ends(model, points, start, release(sampling_rate=1e-12, num_steps=50), num_runs=50) - flat
+    assert np.std(found) == pytest.approx(0.25, rel=0.1)
+    assert np.all(found != 0)
+
+
+def test_no_noise_and_no_clipping_is_gradient_descent(model, points, start):
+    """The accountant's two knobs are all that is different: without them, plain steps on the sum."""
+    declared = release(sensitivity=1e6, noise_multiplier=1e-12, num_steps=3)
+    found = ends(model, points, start, declared, num_steps=3, batch_size=160.0)[0]
+    params = start
+    for _ in range(3):
+        gradient = jax.grad(lambda params: -model.log_prob(params, points) / 160)(params)
+        params = jax.tree.map(lambda weight, slope: weight - slope, params, gradient)
+    assert np.allclose(found, ravel_pytree(params)[0], atol=1e-4)
+
+
+def test_more_steps_than_declared_are_never_taken(model, points, start):
+    with pytest.raises(AssertionError, match="more steps than were declared"):
+        ends(model, points, start, release(num_steps=2), num_steps=3)
+
+
+def test_padding_is_no_record(model, points, start):
+    padded = jax.tree.map(lambda array: jnp.concatenate([array, jnp.zeros((5, *array.shape[1:]))]), points)
+    declared = release(noise_multiplier=1e-12, num_steps=2)
+    assert np.allclose(ends(model, padded, start, declared, num_steps=2), ends(model, points, start, declared, num_steps=2), atol=1e-6)

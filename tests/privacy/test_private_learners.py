@@ -1,0 +1,141 @@
+"""Private learners and private FedAvg: their promise, what they need of the records, and that they learn where the noise allows it."""
+
+from dataclasses import replace
+
+import jax
+import numpy as np
+import pytest
+
+from coreshot.config import decode_named, encode_named
+from coreshot.errors import CoreshotError
+from coreshot.learners import LEARNERS
+from coreshot.learners.distill import distill
+from coreshot.methods import METHODS
+from coreshot.methods.one_shot import coreset_message, message_coreset
+from coreshot.privacy.accounting import epsilon_of
+from coreshot.privacy.promise import promise
+from coreshot.privacy.records import behind_doors
+from coreshot.simulate import simulate
+from coreshot.types import points_of
+from coreshot.wire import Ledger
+
+PRIVACY = {"epsilon": 6.0, "delta": 1e-4}
+DM = {"name": "private_dm", "num_points": 4, "num_updates": 3, "step_size_x": 0.05, "privacy": PRIVACY, "num_networks": 2, "records_each": 30.0}
+FED_AVG = {
+    "name": "private_fed_avg",
+    "num_rounds": 3,
+    "local_steps": 2,
+    "batch_size": 10,
+    "client_optimizer": {"name": "sgd", "step_size": 0.5},
+    "server_optimizer": {"name": "sgd", "step_size": 1.0},
+    "privacy": PRIVACY,
+    "sampling_rate": 0.3,
+    "clip_norm": 1.0,
+}
+
+
+@pytest.fixture(scope="module")
+def make_private(bpc_settings):
+    changed = {**bpc_settings, "name": "private_bpc_fkl", "privacy": PRIVACY, "sampling_rate": 0.3, "clip_norm": 1.0, "records_each": 30.0}
+
+    def make(name, **changes):
+        return decode_named(LEARNERS, {**(DM if name == "private_dm" else changed), **changes}, "test", "learner")
+
+    return make
+
+
+@pytest.fixture(scope="module")
+def clients(make_points):
+    return {name: make_points("classification", seed, 30 + seed) for seed, name in enumerate("ab")}
+
+
+def learn(learner, model, clients):
+    asked = behind_doors(clients, learner.releases(model))
+    keys = {name: jax.random.key(index) for index, name in enumerate(clients)}
+    return {name: one.coreset for name, one in distill(model, learner, asked, keys, jax.random.key(9)).items()}
+
+
+@pytest.mark.parametrize("name", ["private_bpc_fkl", "private_dm"])
+def test_keeps_its_promise_by_declaration_and_learns_whole_coresets(make_private, make_model, clients, name):
+    learner, model = make_private(name), make_model("classification")
+    releases = learner.releases(model)
+    assert all(release.mechanism in ("gaussian", "dp_sgd") for release in releases)
+    assert 0.98 * PRIVACY["epsilon"] < epsilon_of(releases, PRIVACY["delta"]) <= PRIVACY["epsilon"]
+    assert "epsilon = 6 and delta = 0.0001" in promise(releases)
+    for coreset in learn(learner, model, clients).values():
+        assert coreset.points.x.shape == (learner.num_points, 2)
+        assert float(coreset.num_examples) == 30, "how many records there are is not told"
+        assert np.all(np.isfinite(coreset.points.x))
+        back = message_coreset(coreset_message(coreset, model, 0), model, "a")
+        assert np.array_equal(back.points.x, coreset.points.x)
+
+
+@pytest.mark.parametrize("name", ["private_bpc_fkl", "private_dm"])
+def test_two_runs_with_the_same_seeds_differ(make_private, make_model, clients, name):
+    learner, model = make_private(name), make_model("classification")
+    first, second = learn(learner, model, clients), learn(learner, model, clients)
+    assert not np.array_equal(first["a"].points.x, second["a"].points.x)
+
+
+@pytest.mark.parametrize("name", ["private_bpc_fkl", "private_dm"])
+def test_start_and_labels_are_the_same_for_any_records(make_private, make_model, name):
+    """Records of one class only, far away: the labels still cycle through all classes, and no start has seen where the records are."""
+    learner, model = make_private(name), make_model("classification")
+    far = {"a": points_of(np.full((30, 2), 500.0), np.tile([[0.0, 1.0]], (30, 1)))}
+    coreset = learn(learner, model, far)["a"]
+    assert np.array_equal(np.argmax(coreset.points.y, axis=1), np.arange(learner.num_points) % 2)
+    assert np.max(np.abs(coreset.points.x)) < 50
+
+
+@pytest.mark.parametrize("name", ["private_bpc_fkl", "private_dm"])
+def test_settings_survive_and_regression_is_refused(make_private, make_model, make_points, name):
+    learner = make_private(name)
+    assert decode_named(LEARNERS, encode_named(LEARNERS, learner), "test", "learner") == learner
+    with pytest.raises(CoreshotError, match="classification study"):
+        learn(learner, make_model("regression"), {"a": make_points("regression", 0, 12)})
+
+
+def test_guidance_by_the_client_is_refused(make_private):
+    with pytest.raises(CoreshotError, match="guidance"):
+        make_private("private_bpc_fkl", guidance="client")
+
+
+def test_private_dm_matches_where_the_noise_allows_it(make_private, make_model, make_points):
+    """Many records and little noise: points of a class move to where that class is."""
+    learner = make_private("private_dm", num_updates=200, privacy={"epsilon": 8.0, "delta": 1e-3}, num_networks=4, init_scale=0.5)
+    model = make_model("classification")
+    clients = {"a": make_points("classification", 0, 2000)}
+    coreset = learn(learner, model, clients)["a"]
+    real, points = clients["a"], coreset.points
+    gap = np.mean(points.x[1::2], axis=0) - np.mean(points.x[::2], axis=0)
+    label = np.argmax(real.y, axis=1)
+    truth = np.mean(np.asarray(real.x)[label == 1], axis=0) - np.mean(np.asarray(real.x)[label == 0], axis=0)
+    assert gap @ truth / np.linalg.norm(gap) / np.linalg.norm(truth) > 0.8
+
+
+@pytest.fixture(scope="module")
+def fed_avg(make_study):
+    def make(**changes):
+        return replace(make_study("classification"), learner=None, method=decode_named(METHODS, {**FED_AVG, **changes}, "test", "method"))
+
+    return make
+
+
+def test_private_fed_avg_counts_every_step_of_every_round(fed_avg, clients):
+    study = fed_avg()
+    (release,) = study.releases
+    assert (release.num_steps, release.sampling_rate, release.sensitivity) == (6, 0.3, 1.0)
+    assert 0.98 * PRIVACY["epsilon"] < epsilon_of(study.releases, PRIVACY["delta"]) <= PRIVACY["epsilon"]
+    longer = fed_avg(num_rounds=30).releases[0]
+    assert longer.noise_multiplier > 1.3 * release.noise_multiplier
+    states = [simulate(jax.random.key(0), study, study.method, clients, Ledger()) for _ in range(2)]
+    assert not np.array_equal(*[np.asarray(jax.tree.leaves(state.params)[0]) for state in states])
+
+
+def test_private_fed_avg_learns_with_many_records(fed_avg, make_points):
+    study = fed_avg(num_rounds=20, batch_size=600)
+    clients = {name: make_points("classification", seed, 2000) for seed, name in enumerate("ab")}
+    state = simulate(jax.random.key(0), study, study.method, clients, Ledger())
+    test = make_points("classification", 9, 400)
+    logits = study.model.apply(state.params, test.x)
+    assert np.mean(np.argmax(logits, axis=1) == np.argmax(test.y, axis=1)) > 0.85
