@@ -12,7 +12,9 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from coreshot.cli_audit import audit
 from coreshot.cli_data import data_app
+from coreshot.cli_study import register
 from coreshot.errors import CoreshotError
 from coreshot.progress import shown_on
 
@@ -20,6 +22,7 @@ app = typer.Typer(
     add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, help="One-shot federated learning with Bayesian pseudocoresets."
 )
 app.add_typer(data_app, name="data")
+register(app)
 console = Console(width=None if sys.stdout.isatty() else 160)
 
 DEMO = ("moons_quick", "regression_quick")
@@ -170,6 +173,9 @@ def inspect(
                 release.name, release.content, release.mechanism, f"{release.noise_multiplier:.4g}" if release.noise_multiplier else "none"
             )
         console.print(arrays, releases, seen.promise, sep="\n", highlight=False)
+
+
+app.command()(audit)
 
 
 @app.command()

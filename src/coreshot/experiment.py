@@ -22,10 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-import safetensors.numpy
-from jax.flatten_util import ravel_pytree
 
 from coreshot.convergence import Curve, communication_rows
 from coreshot.crew import Crew
@@ -33,7 +30,7 @@ from coreshot.data import FederatedData
 from coreshot.data.validate import check_fits_learner
 from coreshot.errors import CoreshotError
 from coreshot.evaluate import Metrics, metrics, predict, sums
-from coreshot.head import HeadPosterior, head_of
+from coreshot.head import HeadPosterior
 from coreshot.inference.diagnostics import diagnose
 from coreshot.inference.protocol import Info
 from coreshot.keys import named_key
@@ -41,6 +38,7 @@ from coreshot.methods import OneShot
 from coreshot.methods.one_shot import OneShotState
 from coreshot.methods.warm_start import warm_start
 from coreshot.models import Model
+from coreshot.posterior_file import posterior_bytes
 from coreshot.preset import Arm, Preset, build_preset
 from coreshot.progress import Progress, Silent
 from coreshot.replies import reply_store
@@ -183,7 +181,7 @@ def run_job(job: Job, out: Path, progress: Progress, crew: Crew | None = None) -
         progress.say(f"  note: {line}")
     folder = out / job.folder
     write_bytes(folder / "ledger.jsonl", outcome.ledger.to_json_lines().encode())
-    write_bytes(folder / "posterior.safetensors", save_posterior(outcome.posterior))
+    write_bytes(folder / "posterior.safetensors", posterior_bytes(outcome.posterior))
     summaries = job.preset.task.summaries(lambda x: predict(model, outcome.posterior, x))
     extra = {"notes": outcome.notes, "weighting": job.arm.weighting, "study": (job.study if job.arm.learner else job.method_study).hash}
     write_json(folder / "diagnostics.json", {**asdict(report), **summaries, **extra})
@@ -330,22 +328,6 @@ def load_state(job: Job, out: Path) -> OneShotState:
         )
     state: OneShotState = simulate(job.key, job.study, job.one_shot, clients, Ledger(), replies=replies)
     return state
-
-
-def save_posterior(posterior: Posterior | HeadPosterior) -> bytes:
-    if isinstance(posterior, HeadPosterior):
-        return safetensors.numpy.save(posterior.arrays())
-    flat = jax.vmap(lambda params: ravel_pytree(params)[0])(posterior.params)
-    return safetensors.numpy.save({"params": np.asarray(flat)})
-
-
-def load_posterior(job: Job, data: bytes) -> Posterior | HeadPosterior:
-    arrays = safetensors.numpy.load(data)
-    if "params" not in arrays:
-        study: Any = job.method_study
-        return head_of(study.method.map_of(study.model, study.shared_key), arrays)
-    unravel = ravel_pytree(job.model.init(jax.random.key(0)))[1]
-    return Posterior(jax.vmap(unravel)(jnp.asarray(arrays["params"])))
 
 
 def load_presets(out: Path) -> list[Preset]:

@@ -19,8 +19,9 @@ from coreshot.data import FederatedData
 from coreshot.data.characters import CHARACTERS
 from coreshot.errors import CoreshotError
 from coreshot.evaluate import NUM_BINS
-from coreshot.experiment import Job, collect, finished_jobs, has_curve, load_posterior, load_presets, load_state
+from coreshot.experiment import Job, collect, finished_jobs, has_curve, load_presets, load_state
 from coreshot.figures import IMAGE_CLIENTS, Drawing, Panel, draw, draw_images, render
+from coreshot.posterior_file import posterior_of
 from coreshot.preset import Preset
 from coreshot.storage import read_json, write_bytes
 from coreshot.types import concatenate_points, points_of
@@ -295,7 +296,9 @@ def _note(row: Row) -> str:
 
 def _panel(folder: Path, job: Job, data: FederatedData, note: str) -> Panel:
     model = job.model
-    posterior = load_posterior(job, (folder / job.folder / "posterior.safetensors").read_bytes())
+    study = job.method_study if job.arm.method else job.study
+    path = folder / job.folder / "posterior.safetensors"
+    posterior = posterior_of(study, path.read_bytes(), str(path))
     if not job.arm.learner:  # no points were sent, or (DOSFL) none that mean anything in themselves
         return Panel(job.arm.label, note, model, posterior, points_of(np.zeros((0, *model.input_shape)), np.zeros((0, model.num_outputs))))
     received = concatenate_points([coreset.points for coreset in load_state(job, folder).coresets.values()])

@@ -18,6 +18,7 @@ from coreshot.methods import METHODS
 from coreshot.methods.protocol import Method
 from coreshot.models import NETWORKS, Model, Network
 from coreshot.release import Release
+from coreshot.schema import Classes, Images, Quantity, Table, inputs_of, target_of
 from coreshot.types import PRNGKey
 
 
@@ -45,6 +46,8 @@ class Study:
     network: Network
     learner: Learner | None = None
     method: Method | None = None
+    inputs: Table | Images | None = None  # how records become inputs; None: they are arrays already
+    target: Classes | Quantity | None = None
 
     def __post_init__(self) -> None:
         if (self.learner is None) == (self.method is None):
@@ -65,16 +68,19 @@ class Study:
 
     def to_dict(self) -> dict[str, Any]:
         work = {"learner": encode_named(LEARNERS, self.learner)} if self.learner else {"method": encode_named(METHODS, self.method)}
-        return {**encode(self.agreement), "network": encode_named(NETWORKS, self.network), **work}
+        form = {key: encode(value) for key, value in (("inputs", self.inputs), ("target", self.target)) if value is not None}
+        return {**encode(self.agreement), "network": encode_named(NETWORKS, self.network), **work, **form}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any], where: str = "study") -> Study:
-        terms = {key: value for key, value in values.items() if key not in ("network", "learner", "method")}
+        terms = {key: value for key, value in values.items() if key not in ("network", "learner", "method", "inputs", "target")}
         return cls(
             decode(Agreement, terms, where),
             decode_named(NETWORKS, values.get("network", {}), f"{where}.network", "network"),
             decode_named(LEARNERS, values["learner"], f"{where}.learner", "learner") if "learner" in values else None,
             decode_named(METHODS, values["method"], f"{where}.method", "method") if "method" in values else None,
+            inputs_of(values["inputs"], f"{where}.inputs") if "inputs" in values else None,
+            target_of(values["target"], f"{where}.target") if "target" in values else None,
         )
 
     @property

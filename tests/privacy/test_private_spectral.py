@@ -124,6 +124,12 @@ def test_without_all_sharers_there_is_no_sum(make_private, clients):
         replies_of(study, {name: clients[name] for name in "abc"})
 
 
+def test_one_file_alone_cannot_be_part_of_a_secure_sum(make_private, make_points):
+    points = make_points("classification", 0, 30)
+    with pytest.raises(CoreshotError, match="run it over a network"):
+        distill(make_private(num_sharers=4), np.asarray(points.x), np.argmax(np.asarray(points.y), axis=1), client="a")
+
+
 def test_through_the_simulator_and_bytes(make_private, clients):
     for num_sharers in (None, 4):
         study = make_private(num_sharers=num_sharers)

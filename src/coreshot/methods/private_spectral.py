@@ -118,6 +118,8 @@ class PrivateSpectral:
         return arrays
 
     def _masked(self, key: PRNGKey, client: str, invitation: Message, noisy: Noisy) -> dict[str, jnp.ndarray]:
+        if "sharers" not in invitation.arrays:
+            raise CoreshotError("private_spectral: a secure sum needs all its clients at once; run it over a network, or leave num_sharers out.")
         sharers = json.loads(np.asarray(invitation.arrays["sharers"]).tobytes())
         numbers = [np.rint(part / step).astype(np.int64).ravel() for part, step in zip((noisy.gram, noisy.cross), self._steps(), strict=True)]
         total = (np.concatenate(numbers) % WORD).astype(np.uint32)

@@ -1,0 +1,333 @@
+"""`coreshot study new | check`, `distill`, `fit`, `forget`, `predict`, `evaluate`: a study, one file out of each site, one model back."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from coreshot.errors import CoreshotError
+
+if TYPE_CHECKING:
+    from coreshot.schema import Finding
+    from coreshot.study import Study
+
+study_app = typer.Typer(no_args_is_help=True, help="The public agreement of a study: write one, check one.")
+console = Console(width=None if sys.stdout.isatty() else 160)
+
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object, for machines.")]
+StudyPath = Annotated[Path, typer.Argument(metavar="STUDY", help="The study's TOML file.")]
+ModelPath = Annotated[Path, typer.Argument(metavar="MODEL", help="A folder that `coreshot fit` has written.")]
+DataPath = Annotated[Path, typer.Argument(metavar="DATA", help="CSV, parquet, npz, or a folder of images.")]
+
+
+@study_app.command("new")
+def new(
+    out: Annotated[Path, typer.Argument(metavar="STUDY", help="The file to write; it must not be there yet.")],
+    header: Annotated[Path | None, typer.Option("--from", help="A CSV whose first line names the columns.")] = None,
+    target: Annotated[str | None, typer.Option("--target", help="The column that is to be learned.")] = None,
+    guess: Annotated[bool, typer.Option("--guess", help="Guess kinds, ranges and values from the CSV, which must then be public.")] = False,
+    image: Annotated[str | None, typer.Option("--image", help="The shape of images, such as 28,28,1.")] = None,
+    classes: Annotated[str | None, typer.Option("--classes", help="Of images, with commas between.")] = None,
+) -> None:
+    """Write a study with comments that say what to fill in.
+
+    Example: coreshot study new study.toml --from columns.csv --target disease
+    """
+    from coreshot.data.records import read_columns
+    from coreshot.study_file import csv_header, image_template, table_template
+
+    if out.exists():
+        raise CoreshotError(f"{out}: is there already; use another name, or remove it.")
+    if (header is None) == (image is None):
+        raise CoreshotError("study new: give --from CSV and --target, or --image SHAPE and --classes.")
+    if header is not None:
+        if target is None:
+            raise CoreshotError("study new: --from needs --target, the column that is to be learned.")
+        columns = read_columns(header) if guess else {}
+        records = [dict(zip(columns, line, strict=True)) for line in zip(*columns.values(), strict=True)] if guess else None
+        text = table_template(out.stem, csv_header(header), target, records)
+    else:
+        text = image_template(out.stem, _shape(str(image)), _names(classes))
+    _write_new(out, text.encode())
+    console.print(f"study: {out}; fill in what it asks for, then `coreshot study check {out}`", highlight=False, soft_wrap=True)
+
+
+def _shape(text: str) -> list[int]:
+    parts = text.split(",")
+    if len(parts) != 3 or not all(part.strip().isdigit() and int(part) > 0 for part in parts):
+        raise CoreshotError(f"--image {text}: a shape is lines,columns,channels, such as 28,28,1; change it.")
+    return [int(part) for part in parts]
+
+
+def _names(text: str | None) -> list[str]:
+    names = [part.strip() for part in (text or "").split(",") if part.strip()]
+    if len(names) < 2:
+        raise CoreshotError("study new: --image needs --classes, at least two with commas between, such as 0,1,2.")
+    return names
+
+
+@study_app.command("check")
+def check(study: StudyPath, as_json: Json = False) -> None:
+    """Say what a study agrees on, or the first thing that is wrong with it.
+
+    Example: coreshot study check study.toml
+    """
+    from coreshot.privacy.promise import promise
+    from coreshot.study_file import read_study
+
+    found = read_study(study)
+    facts = {
+        "name": found.agreement.task,
+        "hash": found.hash,
+        "task": found.agreement.kind,
+        "input_shape": list(found.agreement.input_shape),
+        "num_outputs": found.agreement.num_outputs,
+        "releases": [release.to_dict() for release in found.releases],
+        "promise": promise(found.releases),
+    }
+    _print(facts, as_json)
+
+
+def distill(
+    study: StudyPath,
+    data: DataPath,
+    out: Annotated[Path, typer.Option("--out", help="The file to write; it must not be there yet.")],
+    client: Annotated[str | None, typer.Option("--client", help="The name of this site; the default is the file's.")] = None,
+    seed: Annotated[int, typer.Option("--seed", help="Of this site's own random numbers; private noise never comes from it.")] = 0,
+    as_json: Json = False,
+) -> None:
+    """Turn this site's records into the one file that leaves it. Nothing is sent.
+
+    Example: coreshot distill study.toml patients.csv --out site.coreset
+    """
+    from coreshot.api import distill as make_coreset
+    from coreshot.data.records import read_records
+    from coreshot.model_folder import check_client_name
+    from coreshot.privacy.promise import promise
+    from coreshot.study_file import read_study
+
+    agreed, name = read_study(study), check_client_name(client or out.stem)
+    if out.exists():
+        raise CoreshotError(f"{out}: is there already; use another name, or remove it.")
+    records = read_records(data, agreed.inputs, agreed.target)  # type: ignore[arg-type]
+    if not as_json:
+        _print_findings(data, records.findings)
+    message = make_coreset(agreed, records.x, records.y, client=name, seed=seed)
+    _write_new(out, message)
+    facts = {"coreset": str(out), "client": name, "bytes": len(message), "records": len(records.x), "promise": promise(agreed.releases)}
+    _print(facts, as_json)
+
+
+def fit(
+    coresets: Annotated[list[Path], typer.Argument(metavar="CORESET...", help="Files that sites have sent, in any order; with --add, then MODEL.")],
+    study: Annotated[Path | None, typer.Option("--study", help="The study's TOML file.")] = None,
+    out: Annotated[Path | None, typer.Option("--out", help="The model's folder; it must not be there yet.")] = None,
+    inference: Annotated[str, typer.Option("--inference", help="For coresets of points: hmc, map_estimate, or a TOML file.")] = "hmc",
+    add: Annotated[bool, typer.Option("--add", help="Add late coresets to a model that is there: coreshot fit --add late.coreset model")] = False,
+    seed: Annotated[int, typer.Option("--seed", help="Of the inference.")] = 0,
+    as_json: Json = False,
+) -> None:
+    """Fit a model to whatever has arrived; or add what came late.
+
+    Example: coreshot fit site-*.coreset --study study.toml --out model
+    """
+    from coreshot.model_folder import by_client, open_model, refit, write_model
+    from coreshot.study_file import read_study
+
+    if add:
+        *late, folder = coresets
+        model = open_model(folder)
+        new = by_client({path: _read(path) for path in late})
+        known = model.coresets()
+        twice = sorted(set(new) & set(known))
+        if twice or not new:
+            raise CoreshotError(
+                f"{folder}: client {twice[0]} is in it already; forget it first." if new else "fit --add: give coresets, then the model."
+            )
+        refit(model, {**known, **new})
+        _print({"model": str(folder), "clients": sorted({**known, **new})}, as_json)
+        return
+    if study is None or out is None:
+        raise CoreshotError("fit: needs --study FILE and --out FOLDER (or --add, to add to a model).")
+    if out.exists():
+        raise CoreshotError(f"{out}: is there already; add to it with --add, or use another --out.")
+    agreed = read_study(study)
+    arrived = by_client({path: _read(path) for path in coresets})
+    write_model(out, study.read_text(), arrived, _inference(inference) if agreed.learner else None, "mass", seed)
+    _print({"model": str(out), "clients": sorted(arrived)}, as_json)
+
+
+def forget(
+    model: ModelPath, client: Annotated[str, typer.Option("--client", help="Whose coreset is taken out and deleted.")], as_json: Json = False
+) -> None:
+    """Fit a model again as if a client had never taken part; its coreset is deleted from the folder.
+
+    Example: coreshot forget model --client site-3
+    """
+    from coreshot.model_folder import open_model, refit
+
+    opened = open_model(model)
+    coresets = opened.coresets()
+    if client not in coresets:
+        raise CoreshotError(f"{model}: has no client {client!r}; it has {', '.join(coresets)}.")
+    if len(coresets) == 1:
+        raise CoreshotError(f"{model}: {client} is its only client, and without it there is no model; remove the folder.")
+    del coresets[client]
+    refit(opened, coresets)
+    _print({"model": str(model), "clients": sorted(coresets)}, as_json)
+
+
+def predict(
+    model: ModelPath,
+    data: DataPath,
+    out: Annotated[Path, typer.Option("--out", help="The CSV to write; it must not be there yet.")],
+    as_json: Json = False,
+) -> None:
+    """Predict a target for every record: class probabilities, or mean and interval; how unsure the model is of itself, and how noisy the target.
+
+    Example: coreshot predict model new-patients.csv --out predictions.csv
+    """
+    from coreshot.data.records import read_records
+    from coreshot.model_folder import open_model
+
+    if out.exists():
+        raise CoreshotError(f"{out}: is there already; use another name, or remove it.")
+    fitted = open_model(model).load()
+    records = read_records(data, fitted.study.inputs, fitted.study.target, needs_target=False)  # type: ignore[arg-type]
+    rows = _prediction_rows(fitted.study, fitted.predict(records.x))
+    buffer = io.StringIO()
+    writer = csv.DictWriter(buffer, list(rows[0]))
+    writer.writeheader()
+    writer.writerows(rows)
+    _write_new(out, buffer.getvalue().encode())
+    _print({"predictions": str(out), "records": len(rows)}, as_json)
+
+
+def evaluate(model: ModelPath, data: DataPath, as_json: Json = False) -> None:
+    """How good a model is on records whose targets are known.
+
+    Example: coreshot evaluate model held-out.csv
+    """
+    from coreshot.data.records import read_records
+    from coreshot.model_folder import open_model
+
+    fitted = open_model(model).load()
+    records = read_records(data, fitted.study.inputs, fitted.study.target)  # type: ignore[arg-type]
+    found = asdict(fitted.evaluate(records.x, records.y))
+    _print({"records": len(records.x), **{name: value for name, value in found.items() if value is not None}}, as_json)
+
+
+def register(app: typer.Typer) -> None:
+    app.add_typer(study_app, name="study")
+    for command in (distill, fit, forget, predict, evaluate):
+        app.command()(command)
+
+
+def _prediction_rows(study: Study, predicted: Any) -> list[dict[str, str]]:
+    from coreshot.schema import Classes, Quantity
+
+    if isinstance(study.target, Classes):
+        names = study.target.classes
+        return [
+            {
+                "record": str(line),
+                "prediction": names[int(mean.argmax())],
+                **{f"probability {name}": f"{value:.6g}" for name, value in zip(names, mean, strict=True)},
+                "epistemic": f"{epistemic[mean.argmax()]:.6g}",
+                "aleatoric": f"{aleatoric[mean.argmax()]:.6g}",
+            }
+            for line, (mean, epistemic, aleatoric) in enumerate(zip(predicted.mean, predicted.epistemic, predicted.aleatoric, strict=True), 1)
+        ]
+    assert isinstance(study.target, Quantity)
+    mean = study.target.in_units(predicted.mean)[:, 0]
+    epistemic, aleatoric = (study.target.in_units(part, is_deviation=True)[:, 0] for part in (predicted.epistemic, predicted.aleatoric))
+    total = (epistemic**2 + aleatoric**2) ** 0.5
+    return [
+        {
+            "record": str(line),
+            "mean": f"{mean[line - 1]:.6g}",
+            "low 90%": f"{mean[line - 1] - 1.6449 * total[line - 1]:.6g}",
+            "high 90%": f"{mean[line - 1] + 1.6449 * total[line - 1]:.6g}",
+            "epistemic": f"{epistemic[line - 1]:.6g}",
+            "aleatoric": f"{aleatoric[line - 1]:.6g}",
+        }
+        for line in range(1, len(mean) + 1)
+    ]
+
+
+def _inference(text: str) -> Any:
+    """By name with settings that suit small studies, or a TOML file."""
+    import tomllib
+
+    from coreshot.config import decode_named
+    from coreshot.inference import INFERENCES
+
+    path = Path(text)
+    if path.suffix == ".toml":
+        if not path.is_file():
+            raise CoreshotError(f"--inference {text}: there is no such file; give one with name = ... and its settings.")
+        return decode_named(INFERENCES, tomllib.loads(path.read_text()), f"inference {text}", "inference")
+    return decode_named(INFERENCES, {"name": text, **DEFAULTS.get(text, {})}, f"--inference {text}", "inference")
+
+
+# Of studies with few points; for others give a file. The step size of HMC is adapted, so the first one hardly matters.
+DEFAULTS: dict[str, dict[str, Any]] = {
+    "hmc": {
+        "step_size": 1e-2,
+        "inverse_mass": 1.0,
+        "num_integration_steps": 30,
+        "num_warmup": 300,
+        "num_samples": 100,
+        "target_acceptance": 0.8,
+        "map_steps": 1000,
+    },
+    "map_estimate": {"optimizer": "adam", "step_size": 1e-2, "num_steps": 2000},
+}
+
+
+def _print_findings(path: Path, findings: Sequence[Finding]) -> None:
+    table = Table("column", "present", "missing", "outside", "", title=str(path), title_justify="left")
+    for finding in findings:
+        table.add_row(finding.name, f"{finding.num_present:,}", f"{finding.num_missing:,}", f"{finding.num_outside:,}", finding.note)
+    console.print(table)
+
+
+def _print(facts: dict[str, Any], as_json: bool) -> None:
+    if as_json:
+        print(json.dumps(facts))
+        return
+    for key, value in facts.items():
+        shown = ", ".join(map(_shown, value)) if isinstance(value, list) else _shown(value)
+        console.print(f"{key}: {shown}", highlight=False, soft_wrap=True, markup=False)
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, dict):
+        return f"{value['name']} ({value['mechanism']})"
+    return f"{value:.4f}" if isinstance(value, float) else str(value)
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise CoreshotError(f"{path}: cannot be read ({error.strerror}); give the path of a coreset.") from None
+
+
+def _write_new(path: Path, data: bytes) -> None:
+    from coreshot.storage import write_bytes
+
+    try:
+        write_bytes(path, data)
+    except OSError as error:
+        raise CoreshotError(f"{path}: cannot be written ({error.strerror}); choose another place.") from None

@@ -1,0 +1,66 @@
+"""A small study of patients, and files of two sites."""
+
+import numpy as np
+import pytest
+
+STUDY = """
+format = 1
+name = "small"
+task = "classification"
+
+[target]
+name = "ill"
+classes = ["no", "yes"]
+values = { no = ["0"], yes = ["1", "2"] }
+
+[table]
+missing = "indicator"
+
+[[table.column]]
+name = "age"
+kind = "number"
+range = [20, 100]
+
+[[table.column]]
+name = "pressure"
+kind = "number"
+range = [60, 240]
+outside = "missing"
+
+[[table.column]]
+name = "sex"
+kind = "category"
+values = ["f", "m"]
+
+[method]
+name = "spectral"
+max_bytes = 2_000
+features = { name = "identity", dimension = 7 }
+"""
+
+
+def site_lines(seed, count):
+    draws = np.random.default_rng(seed)
+    lines = ["age,sex,pressure,ill"]
+    for _ in range(count):
+        age, sex, pressure = draws.integers(20, 100), "fm"[draws.integers(2)], draws.integers(90, 200)
+        ill = int(draws.random() < 1 / (1 + np.exp(-(age - 60) / 10))) * (1 + draws.integers(2))
+        lines.append(f"{age},{sex},{'' if draws.random() < 0.1 else pressure},{ill}")
+    return lines
+
+
+@pytest.fixture
+def study_path(tmp_path):
+    path = tmp_path / "study.toml"
+    path.write_text(STUDY)
+    return path
+
+
+@pytest.fixture
+def write_site(tmp_path):
+    def write(name, count=60, seed=0, change=lambda lines: lines):
+        path = tmp_path / f"{name}.csv"
+        path.write_text("\n".join(change(site_lines(seed, count))) + "\n")
+        return path
+
+    return write

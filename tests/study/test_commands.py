@@ -1,0 +1,155 @@
+"""A study, one file out, one model back: through the commands, as a person in an empty folder would use them."""
+
+import json
+import shutil
+import sys
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from coreshot.cli import main
+
+
+@pytest.fixture
+def coreshot(tmp_path, monkeypatch, capsys):
+    """In this process: what a subprocess does more, tests/e2e/test_command_line.py shows for all commands alike."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*words, code=0):
+        monkeypatch.setattr(sys, "argv", ["coreshot", *map(str, words)])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        told = capsys.readouterr()
+        assert (ended.value.code or 0) == code, told.out + told.err
+        return " ".join((told.out if code == 0 else told.err).split())
+
+    return run
+
+
+@pytest.fixture
+def three_coresets(coreshot, study_path, write_site, tmp_path):
+    found = []
+    for seed, name in enumerate(("north", "south", "west")):
+        coreshot("distill", study_path, write_site(name, seed=seed), "--out", f"{name}.coreset")
+        found.append(tmp_path / f"{name}.coreset")
+    return found
+
+
+def files_of(folder):
+    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+def test_distill_fit_evaluate_predict(coreshot, study_path, three_coresets, write_site, tmp_path):
+    told = coreshot("fit", *three_coresets, "--study", study_path, "--out", "model")
+    assert "clients: north, south, west" in told
+    test = write_site("test", count=200, seed=9)
+    found = json.loads(coreshot("evaluate", "model", test, "--json"))
+    assert found["records"] == 200
+    assert found["accuracy"] > 0.7
+    coreshot("predict", "model", test, "--out", "pred.csv")
+    lines = (tmp_path / "pred.csv").read_text().splitlines()
+    assert lines[0] == "record,prediction,probability no,probability yes,epistemic,aleatoric"
+    assert len(lines) == 201
+    first = lines[1].split(",")
+    assert float(first[2]) + float(first[3]) == pytest.approx(1, abs=1e-4)
+    assert all(path.stat().st_size < 3000 for path in three_coresets)
+
+
+def test_order_late_arrival_and_forgetting_give_the_same_bytes(coreshot, study_path, three_coresets, tmp_path):
+    north, south, west = three_coresets
+    coreshot("fit", north, south, "--study", study_path, "--out", "two")
+    coreshot("fit", south, west, north, "--study", study_path, "--out", "three")
+    coreshot("fit", south, north, "--study", study_path, "--out", "late")
+    coreshot("fit", "--add", west, "late")
+    assert files_of(tmp_path / "late") == files_of(tmp_path / "three")
+    coreshot("forget", "late", "--client", "west")
+    assert files_of(tmp_path / "late") == files_of(tmp_path / "two")
+
+
+def test_nothing_is_overwritten(coreshot, study_path, three_coresets, write_site):
+    site = write_site("north2")
+    for words in (
+        ("distill", study_path, site, "--out", "north.coreset"),
+        ("study", "new", study_path, "--image", "8,8,1", "--classes", "a,b"),
+    ):
+        assert "is there already" in coreshot(*words, code=2)
+    coreshot("fit", *three_coresets, "--study", study_path, "--out", "model")
+    assert "is there already; add to it with --add" in coreshot("fit", *three_coresets, "--study", study_path, "--out", "model", code=2)
+    assert "client north is in it already" in coreshot("fit", "--add", three_coresets[0], "model", code=2)
+
+
+def test_mistakes_get_one_sentence(coreshot, study_path, three_coresets, write_site, tmp_path):
+    site = write_site("east", change=lambda lines: [*lines[:3], "999,f,100,0", *lines[3:]])
+    assert "east.csv: record 3 has age = 999, outside the study's 20 to 100" in coreshot("distill", study_path, site, "--out", "e.coreset", code=2)
+    assert not (tmp_path / "e.coreset").exists()
+    for words, message in (
+        (("distill", "none.toml", site, "--out", "e.coreset"), "there is no such file"),
+        (("distill", study_path, "none.csv", "--out", "e.coreset"), "there is no such file or folder"),
+        (("fit", "none.coreset", "--study", study_path, "--out", "m"), "cannot be read"),
+        (("fit", site, "--study", study_path, "--out", "m"), "not a coreshot message"),
+        (("forget", tmp_path, "--client", "a"), "holds no coreshot model"),
+        (("evaluate", tmp_path, site), "holds no coreshot model"),
+        (("fit", *three_coresets), "needs --study FILE and --out FOLDER"),
+        (("distill", study_path, site, "--out", "e.coreset", "--client", "../evil"), "a name has at most 64 letters"),
+    ):
+        assert message in coreshot(*words, code=2)
+    other = tmp_path / "other.toml"
+    other.write_text(study_path.read_text().replace("range = [20, 100]", "range = [10, 100]"))
+    assert "belongs to study" in coreshot("fit", *three_coresets, "--study", other, "--out", "m", code=2)
+    shutil.copy(three_coresets[0], tmp_path / "again.coreset")
+    coreshot("fit", three_coresets[0], "again.coreset", three_coresets[1], "--study", study_path, "--out", "once")  # the same file twice is one
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda text: text.replace("format = 1", "format = 9"), "is of format 9"),
+        (lambda text: text.replace('kind = "category"', 'kind = "number"'), "a number has range = [low, high]"),
+        (lambda text: text.replace("[method]", "[metod]"), "unknown key 'metod'"),
+        (lambda text: text.replace('name = "age"', 'name = "ill"'), "'ill' is both a column and the target"),
+        (lambda text: text.replace("dimension = 7", "dimension = 5"), "identity of dimension 5"),
+        (lambda text: text + "\n[privacy]\nepsilon = 1.0\ndelta = 1e-5\n", "keeps no promise"),
+        (lambda text: text.replace("[target]", "[target"), "not valid TOML"),
+        (lambda text: text.replace('task = "classification"', 'task = "regression"'), "make task and [target] agree"),
+    ],
+)
+def test_bad_studies(coreshot, study_path, write_site, change, message):
+    study_path.write_text(change(study_path.read_text()))
+    assert message in coreshot("distill", study_path, write_site("a"), "--out", "a.coreset", code=2)
+
+
+def test_a_new_study_must_be_filled_in_and_a_guessed_one_works(coreshot, write_site, tmp_path):
+    site = write_site("sample")
+    coreshot("study", "new", "empty.toml", "--from", site, "--target", "ill")
+    assert "a number has range" in coreshot("study", "check", "empty.toml", code=2)
+    coreshot("study", "new", "guessed.toml", "--from", site, "--target", "ill", "--guess")
+    facts = json.loads(coreshot("study", "check", "guessed.toml", "--json"))
+    assert facts["num_outputs"] == 3
+    assert "No promise" in facts["promise"]
+    coreshot("distill", "guessed.toml", site, "--out", "sample.coreset")
+    assert "not among the columns" in coreshot("study", "new", "x.toml", "--from", site, "--target", "nothing", code=2)
+
+
+def test_images_in_folders_and_in_npz_are_the_same_records(coreshot, tmp_path):
+    draws = np.random.default_rng(0)
+    coreshot("study", "new", "images.toml", "--image", "12,12,1", "--classes", "a,b")
+    images, labels = draws.integers(0, 256, (12, 12, 12), dtype=np.uint8), np.asarray(["a", "b"] * 6)
+    for index, (image, label) in enumerate(zip(images, labels, strict=True)):
+        (tmp_path / "folder" / label).mkdir(parents=True, exist_ok=True)
+        Image.fromarray(image).save(tmp_path / "folder" / label / f"{index:02}.png")
+    order = np.argsort(labels, kind="stable")
+    np.savez(tmp_path / "site.npz", images=images[order], labels=labels[order])
+    coreshot("distill", "images.toml", "folder", "--out", "one.coreset", "--client", "site")
+    coreshot("distill", "images.toml", "site.npz", "--out", "two.coreset", "--client", "site")
+    assert (tmp_path / "one.coreset").read_bytes() == (tmp_path / "two.coreset").read_bytes()
+
+
+def test_a_private_study_says_its_promise_and_two_files_differ(coreshot, study_path, write_site, tmp_path):
+    text = study_path.read_text().replace('name = "spectral"\nmax_bytes = 2_000', 'name = "private_spectral"')
+    study_path.write_text(text + "\n[privacy]\nepsilon = 2.0\ndelta = 1e-5\n")
+    site = write_site("a")
+    told = coreshot("distill", study_path, site, "--out", "a.coreset")
+    assert "differential privacy with epsilon = 2 and delta = 1e-05" in " ".join(told.split())
+    coreshot("distill", study_path, site, "--out", "b.coreset", "--client", "a")
+    assert (tmp_path / "a.coreset").read_bytes() != (tmp_path / "b.coreset").read_bytes()
