@@ -17,7 +17,7 @@ import scipy.special
 from jaxtyping import Float
 
 from coreshot.features import FeatureMap, UnitMap
-from coreshot.link import ClassMeans, Link, fit_link
+from coreshot.link import Link, Spoken, fit_link
 from coreshot.moments import Moments
 from coreshot.ridge import most_evident, solve
 from coreshot.types import Points, Predictive
@@ -87,7 +87,7 @@ def fit_head(
     feature_map: FeatureMap,
     kind: Kind,
     groups: Sequence[Moments],
-    means: Sequence[ClassMeans] = (),
+    means: Sequence[Spoken] = (),
     *,
     ridge: float | None,
     ridge_factor: float = 1.0,

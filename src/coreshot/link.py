@@ -5,7 +5,7 @@ which is a logarithm with a floor. And a class shows in all scores, not in its o
 Fisher's linear discriminant in the space of scores. It needs the scores' class means and their covariance within classes; of a group of clients,
 under the head of all the others, both follow exactly from the group's moments. What is left is one number, how sure to be. It is the one under
 which other clients' class means are most likely: mean scores of the n records of a class, made as noisy as single ones by Gaussian noise of
-1 - 1/n of the covariance.
+1 - 1/n of the covariance. Two classes have one score, and need none of this: see `_of_two_classes`.
 """
 
 from __future__ import annotations
@@ -32,21 +32,22 @@ SCALES = (0.02, 50.0)  # between which it is looked for
 
 @dataclass(frozen=True)
 class Link:
-    """logits = scale * (LOGARITHM asinh(score / floor) + discriminants), less sure where the head itself is uncertain."""
+    """logits = scale * (logarithm asinh(score / floor) + discriminants), less sure where the head itself is uncertain."""
 
     scale: float
     floor: float
     directions: Float[np.ndarray, "outputs outputs"]
     offsets: Float[np.ndarray, " outputs"]
+    logarithm: float = LOGARITHM
 
     def logits(self, scores: Float[np.ndarray, "n outputs"], variance: Float[np.ndarray, " n"]) -> Float[np.ndarray, "n outputs"]:
         floor = np.sqrt(self.floor**2 + variance)[:, None]
-        parts = LOGARITHM * np.arcsinh(scores / floor) + scores @ self.directions + self.offsets
+        parts = self.logarithm * np.arcsinh(scores / floor) + scores @ self.directions + self.offsets
         return self.scale * self.floor / floor * parts
 
     def slopes(self, scores: Float[np.ndarray, "n outputs"], variance: Float[np.ndarray, " n"]) -> Float[np.ndarray, "n logits scores"]:
         floor = np.sqrt(self.floor**2 + variance)[:, None]
-        own = LOGARITHM / np.sqrt(scores**2 + floor**2)
+        own = self.logarithm / np.sqrt(scores**2 + floor**2)
         slopes = own[:, :, None] * np.eye(scores.shape[1]) + self.directions.T
         return (self.scale * self.floor / floor)[:, :, None] * slopes
 
@@ -55,17 +56,19 @@ class Link:
 class ClassMeans:
     """Mean features of a client's classes, and of how many records each is the mean."""
 
-    group: int  # of clients, under whose complement's head these are seen
     means: Float[np.ndarray, "classes d"]
     labels: Int[np.ndarray, " classes"]
     sizes: Float[np.ndarray, " classes"]
 
     @classmethod
-    def of(cls, moments: Moments, group: int) -> ClassMeans:
+    def of(cls, moments: Moments) -> ClassMeans:
         sums = class_sums(moments)
         sizes = sums[-1]
         present = np.flatnonzero(sizes > 0.5)
-        return cls(group, (sums[:, present] / sizes[present]).T.astype(np.float32), present, np.maximum(sizes[present], 1.0))
+        return cls((sums[:, present] / sizes[present]).T.astype(np.float32), present, np.maximum(sizes[present], 1.0))
+
+
+Spoken = tuple[int, ClassMeans]  # and of which group: they are seen under the head of the others
 
 
 def class_sums(moments: Moments) -> Float[np.ndarray, "d outputs"]:
@@ -111,13 +114,31 @@ def held_out(groups: Sequence[Moments], ridge: float) -> HeldOut:
     return HeldOut(sizes, means, second / total.num_examples, heads)
 
 
-def fit_link(groups: Sequence[Moments], means: Sequence[ClassMeans], ridge: float) -> Link:
+def fit_link(groups: Sequence[Moments], means: Sequence[Spoken], ridge: float) -> Link:
     seen = held_out(groups, ridge)
-    link = Link(1.0, seen.floor, *discriminants(seen))
-    return replace(link, scale=_how_sure(link, seen, means))
+    link = link_of(seen)
+    return link if len(seen.sizes) == 2 else replace(link, scale=_how_sure(link, seen, means))
 
 
-def discriminants(seen: HeldOut) -> tuple[Float[np.ndarray, "outputs outputs"], Float[np.ndarray, " outputs"]]:
+def link_of(seen: HeldOut) -> Link:
+    """As sure as is usual; of two classes, as sure as is right."""
+    return _of_two_classes(seen) if len(seen.sizes) == 2 else Link(1.0, seen.floor, *_discriminants(seen))
+
+
+def _of_two_classes(seen: HeldOut) -> Link:
+    """Scores of two classes are one number s, about Gaussian in each: log p(1|s) / p(0|s) = (s - middle) gap / variance + log n_1 / n_0.
+
+    There is nothing left to choose: how sure to be follows from how well clients left out are told apart.
+    """
+    low, high = seen.means[:, 1]
+    variance = max(float(seen.within[1, 1]), 1e-12)
+    slope = (high - low) / variance
+    shares = np.maximum(seen.sizes, 0.5)
+    offset = float(-slope * (low + high) / 2 + np.log(shares[1] / shares[0]))
+    return Link(1.0, float(np.sqrt(variance)), np.asarray([[0.0, 0.0], [0.0, slope]]), np.asarray([0.0, offset]), logarithm=0.0)
+
+
+def _discriminants(seen: HeldOut) -> tuple[Float[np.ndarray, "outputs outputs"], Float[np.ndarray, " outputs"]]:
     """Fisher's: s P m_c - m_c P m_c / 2, P the inverse covariance within classes; in units of their deviation between classes and records."""
     outputs = len(seen.sizes)
     typical = float(np.sum(seen.sizes * np.diag(seen.means)) / np.sum(seen.sizes)) * np.eye(outputs)
@@ -133,12 +154,12 @@ def discriminants(seen: HeldOut) -> tuple[Float[np.ndarray, "outputs outputs"], 
     return unit * directions, unit * offsets
 
 
-def _how_sure(link: Link, seen: HeldOut, means: Sequence[ClassMeans]) -> float:
-    known = [one for one in means if one.group in seen.heads]
+def _how_sure(link: Link, seen: HeldOut, means: Sequence[Spoken]) -> float:
+    known = [(group, one) for group, one in means if group in seen.heads]
     if not known:
         return 1.0
-    scores = np.concatenate([one.means @ seen.heads[one.group] for one in known])
-    labels, sizes = (np.concatenate([getattr(one, name) for one in known]) for name in ("labels", "sizes"))
+    scores = np.concatenate([one.means @ seen.heads[group] for group, one in known])
+    labels, sizes = (np.concatenate([getattr(one, name) for _, one in known]) for name in ("labels", "sizes"))
     first = np.argsort(sizes, kind="stable")[:MAX_SPOKEN]
     first = np.tile(first, -(-NUM_DRAWS // len(first)))  # each as often, with other noise
     scores, labels, sizes = scores[first], labels[first], sizes[first]

@@ -62,10 +62,6 @@ class Moments:
     num_outputs: int
 
     @classmethod
-    def zero(cls, dimension: int, num_outputs: int) -> Moments:
-        return cls(np.zeros((dimension + num_outputs,) * 2), 0.0, num_outputs)
-
-    @classmethod
     def of(cls, features: Float[np.ndarray, "rows d"], labels: Float[np.ndarray, "rows outputs"], num_examples: float) -> Moments:
         joint = np.concatenate([features, labels], axis=1).astype(np.float64)
         return cls(joint.T @ joint, float(num_examples), labels.shape[1])

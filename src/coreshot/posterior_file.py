@@ -19,7 +19,8 @@ from coreshot.types import Posterior
 
 def posterior_bytes(posterior: Posterior | HeadPosterior) -> bytes:
     if isinstance(posterior, HeadPosterior):
-        return safetensors.numpy.save(posterior.arrays())
+        # Solvers give arrays whose columns lie together, and safetensors writes memory as it lies.
+        return safetensors.numpy.save({name: np.asarray(array, order="C") for name, array in posterior.arrays().items()})
     flat = jax.vmap(lambda params: ravel_pytree(params)[0])(posterior.params)
     return safetensors.numpy.save({"params": np.asarray(flat)})
 

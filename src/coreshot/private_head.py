@@ -15,7 +15,7 @@ from sklearn.isotonic import isotonic_regression
 
 from coreshot.features import BIAS, UnitMap
 from coreshot.head import HeadPosterior
-from coreshot.link import HeldOut, Link, discriminants
+from coreshot.link import HeldOut, link_of
 from coreshot.privacy.gaussian_moments import Deviations
 
 # Found on UNIPEN-62, at epsilon 1 and 8, with and without a secure sum; used unchanged everywhere else.
@@ -60,7 +60,7 @@ def fit_private_head(unit_map: UnitMap, gram: Float[np.ndarray, "d d"], cross: F
     explained = float(np.sum(np.diag(seen.means) * seen.sizes)) / float(np.sum(seen.sizes))
     variance = max(1 - 1 / outputs - explained, 0.01) / outputs
     root = np.sqrt(gains)[:, None] * spectrum.vectors.T
-    return HeadPosterior(unit_map, "classification", mean, root, ridge, variance, Link(1.0, seen.floor, *discriminants(seen)))
+    return HeadPosterior(unit_map, "classification", mean, root, ridge, variance, link_of(seen))
 
 
 def _scores_seen(

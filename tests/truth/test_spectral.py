@@ -194,13 +194,13 @@ def test_class_means_say_how_sure_to_be(digits):
     """The scale that they find is near the best for single held-out records; the same scale with labels at random is far from it."""
     groups, scores, labels = digits
     clients = task("digits")
-    speakers = [ClassMeans.of(Moments.of(x, y, len(x)), index) for index, (x, y) in enumerate(clients)]
+    speakers = [(index, ClassMeans.of(Moments.of(x, y, len(x)))) for index, (x, y) in enumerate(clients)]
     link = fit_link(groups, speakers, RIDGE)
     parts = replace(link, scale=1.0).logits(scores, np.zeros(len(scores)))
     best = min(nll(scale * parts, labels) for scale in np.geomspace(0.1, 20, 60))
     found = nll(link.scale * parts, labels)
     assert found < best + 0.1
-    shuffled = [replace(one, labels=np.random.default_rng(0).permutation(one.labels)) for one in speakers]
+    shuffled = [(group, replace(one, labels=np.random.default_rng(0).permutation(one.labels))) for group, one in speakers]
     assert fit_link(groups, shuffled, RIDGE).scale < 0.3 * link.scale
 
 
@@ -219,7 +219,7 @@ def test_discriminants_help(digits):
 def test_a_class_that_nobody_has_is_unlikely():
     clients = [(x[y.argmax(1) != 3], y[y.argmax(1) != 3]) for x, y in task("digits")]
     groups = [Moments.of(x, y, len(x)) for x, y in clients]
-    link = fit_link(groups, [ClassMeans.of(group, index) for index, group in enumerate(groups)], RIDGE)
+    link = fit_link(groups, [(index, ClassMeans.of(group)) for index, group in enumerate(groups)], RIDGE)
     scores = np.concatenate([x for x, _ in clients]) @ solve(total(groups), RIDGE).mean
     probabilities = scipy.special.softmax(link.logits(scores, np.zeros(len(scores))), axis=1)
     assert np.mean(probabilities[:, 3]) < 0.02

@@ -46,7 +46,7 @@ def _of_private(subject: Subject, state: PrivateState, target: Points) -> list[f
 
 
 def _of_spectral(subject: Subject, state: SpectralState, target: Points) -> list[float]:
-    joint = reduce(np.add, (group.joint for group in state.groups))
+    joint = reduce(np.add, (group.joint for group in state.groups.values()))
     row, label, size = state.map(target.x)[0].astype(np.float64), centred(subject.study.model, np.asarray(target.y))[0], state.map.dimension
     return [float(row @ joint[:size, :size] @ row), float(row @ joint[:size, size:] @ label)]
 

@@ -31,7 +31,7 @@ from coreshot.privacy.records import Records
 from coreshot.release import Release
 from coreshot.types import Message, Points, PRNGKey
 
-NUM_GROUPS = 4  # into which clients fall by name; the link's floor is measured on one with the head of the others
+NUM_GROUPS = 4  # of clients: each of so few is one, more fall into these by name. The link is measured on one with the head of the others
 FINEST_BITS = 14  # of the largest entry, where bytes do not ask for less: within int16
 NUM_SPEAKERS = 64  # clients whose class means the server keeps, to find how sure to be: those whose names have the smallest hashes
 ARRAYS = {"rows": (np.uint8, np.float32), "step": (np.float32,), "num_examples": (np.float32,)}
@@ -42,7 +42,7 @@ class SpectralState:
     """Sums, the class means of at most NUM_SPEAKERS clients, and names: as large for a thousand clients as for 64."""
 
     map: FeatureMap
-    groups: tuple[Moments, ...]
+    groups: Mapping[str | int, Moments]  # by the client's name where each is a group of its own, else by number
     speakers: Mapping[str, ClassMeans]
     clients: frozenset[str] = frozenset()  # whose rows are in the sums
     is_done: bool = False
@@ -74,7 +74,7 @@ class Spectral:
 
     def init(self, key: PRNGKey, model: Model, shared_key: PRNGKey) -> SpectralState:
         drawn = self.map_of(model, shared_key)
-        return SpectralState(drawn, (Moments.zero(drawn.dimension, model.num_outputs),) * NUM_GROUPS, {})
+        return SpectralState(drawn, {}, {})
 
     def send(self, key: PRNGKey, model: Model, state: SpectralState, clients: Sequence[str]) -> Invitation | None:
         return None if state.is_done else Invitation(tuple(clients), Message("invitation", 0, {}))
@@ -148,19 +148,50 @@ class Spectral:
     def _add(self, model: Model, state: SpectralState, client: str, message: Message, sign: int) -> SpectralState:
         rows, count = self._rows(model, client, message)
         moments = Moments.of(rows[:, : state.map.dimension], rows[:, state.map.dimension :], count)
-        index = _hash(client) % NUM_GROUPS
-        groups, speakers = list(state.groups), {name: one for name, one in state.speakers.items() if name != client}
-        groups[index] = groups[index] + moments if sign > 0 else groups[index] - moments
+        speakers = {name: one for name, one in state.speakers.items() if name != client}
         if sign > 0 and model.kind == "classification":
-            speakers[client] = ClassMeans.of(moments, index)
+            speakers[client] = ClassMeans.of(moments)
         kept = sorted(speakers, key=_hash)[:NUM_SPEAKERS]
         clients = state.clients | {client} if sign > 0 else state.clients - {client}
-        return replace(state, groups=tuple(groups), speakers={name: speakers[name] for name in kept}, clients=clients)
+        groups = _with(state, client, moments) if sign > 0 else _without(state, client, moments)
+        return replace(state, groups=groups, speakers={name: speakers[name] for name in kept}, clients=clients)
 
     def posterior(self, key: PRNGKey, model: Model, state: SpectralState) -> tuple[HeadPosterior, Info]:
-        means = [state.speakers[name] for name in sorted(state.speakers)]
+        order = sorted(state.groups, key=str)
+        means = [(order.index(_group_of(state, name)), state.speakers[name]) for name in sorted(state.speakers)]
         factor = self.ridge_factor if model.kind == "classification" else 1.0
-        return fit_head(state.map, model.kind, state.groups, means, ridge=self.ridge, ridge_factor=factor), {}
+        return fit_head(state.map, model.kind, [state.groups[name] for name in order], means, ridge=self.ridge, ridge_factor=factor), {}
+
+
+def _with(state: SpectralState, client: str, moments: Moments) -> dict[str | int, Moments]:
+    """While clients are few each is a group; the one that makes them many lets all fall together by name."""
+    if len(state.clients) < NUM_GROUPS and _is_each_its_own(state):
+        return {**state.groups, client: moments}
+    groups: dict[str | int, Moments] = {} if _is_each_its_own(state) else dict(state.groups)
+    alone: dict[str | int, Moments] = {**state.groups, client: moments} if _is_each_its_own(state) else {client: moments}
+    for name in sorted(alone, key=str):
+        number = _number_of(str(name))
+        groups[number] = groups[number] + alone[name] if number in groups else alone[name]
+    return groups
+
+
+def _without(state: SpectralState, client: str, moments: Moments) -> dict[str | int, Moments]:
+    if _is_each_its_own(state):
+        return {name: group for name, group in state.groups.items() if name != client}
+    number = _number_of(client)
+    return {**state.groups, number: state.groups[number] - moments}
+
+
+def _is_each_its_own(state: SpectralState) -> bool:
+    return set(state.groups) == set(state.clients)
+
+
+def _group_of(state: SpectralState, client: str) -> str | int:
+    return client if _is_each_its_own(state) else _number_of(client)
+
+
+def _number_of(client: str) -> int:
+    return _hash(client) % NUM_GROUPS
 
 
 def _hash(client: str) -> int:
