@@ -140,15 +140,21 @@ class RandomVector:
     nonlinearity: Literal["relu", "cos"] = "cos"
     frequency: Positive = 1.0  # of the cosines; the Gaussian kernel's width is 1 / frequency
     input_scale: Positive = 1.0
+    with_inputs: bool = False  # the inputs themselves are features too, in the place of as many random ones: what is linear is then exact
 
     def draw(self, key: PRNGKey, input_shape: tuple[int, ...]) -> Weights:
-        return _dense(key, math.prod(input_shape) + (self.nonlinearity == "relu"), self.dimension)
+        num_inputs = math.prod(input_shape)
+        num_random = self.dimension - num_inputs * self.with_inputs
+        if num_random < 1:
+            raise CoreshotError(f"features: dimension {self.dimension} has no room for {num_inputs} inputs and random features beside; raise it.")
+        return _dense(key, num_inputs + (self.nonlinearity == "relu"), num_random)
 
     def apply(self, weights: Weights, x: Float[Array, "n ..."]) -> Float[Array, "n d"]:
         x = x.reshape(len(x), -1) / self.input_scale
-        if self.nonlinearity == "relu":  # without a constant all its kinks would meet at the origin
-            x = jnp.concatenate([x, jnp.ones((len(x), 1))], axis=1)
-        return _activate(self.nonlinearity, self.frequency, weights, x)
+        # Without a constant all kinks of relu would meet at the origin.
+        seen = jnp.concatenate([x, jnp.ones((len(x), 1))], axis=1) if self.nonlinearity == "relu" else x
+        found = _activate(self.nonlinearity, self.frequency, weights, seen)
+        return jnp.concatenate([x, found], axis=1) if self.with_inputs else found
 
 
 @settings

@@ -121,7 +121,7 @@ classes = {hint}
 # indicator: a missing cell is 0, and a further column says that it was missing. zero: it is 0. refuse: no cell may be missing.
 missing = "indicator"
 {"".join(columns)}
-{_METHOD.format(features=_VECTOR_FEATURES, max_bytes="10_000")}"""
+{_METHOD.format(features=_VECTOR_FEATURES, max_bytes="9_000")}"""
 
 
 def image_template(name: str, shape: Sequence[int], classes: Sequence[str]) -> str:
@@ -158,7 +158,7 @@ features = {features}
 # epsilon = 3.0
 # delta = 1e-5
 """
-_VECTOR_FEATURES = '{ name = "random_vector", dimension = 64, nonlinearity = "relu" }'
+_VECTOR_FEATURES = '{ name = "random_vector", dimension = 96, nonlinearity = "relu", input_scale = 3.0, with_inputs = true }'
 _IMAGE_FEATURES = '{ name = "random_conv", dimension = 1024 }'
 _SMALL_IMAGE_FEATURES = '{ name = "random_conv", dimension = 512, num_filters = 64, size = 3, grid = 3 }'
 

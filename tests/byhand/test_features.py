@@ -106,3 +106,14 @@ def test_another_file_than_the_study_names_is_refused(tmp_path, monkeypatch):
         feature_map(Frozen(dimension=5, file="net.safetensors", sha256="0" * 64), jax.random.key(0), (3,))
     with pytest.raises(CoreshotError, match=r"other.safetensors does not exist; get the study's network"):
         feature_map(Frozen(dimension=5, file="other.safetensors", sha256="0" * 64), jax.random.key(0), (3,))
+
+
+def test_inputs_can_be_features_too():
+    """First the inputs, scaled, then as many random ones as there is room for; too little room is said."""
+    features = RandomVector(dimension=7, nonlinearity="relu", input_scale=2.0, with_inputs=True)
+    drawn = feature_map(features, jax.random.key(0), (3,))
+    x = np.asarray([[2.0, -4.0, 6.0]], np.float32)
+    assert drawn(x).shape == (1, 8)
+    assert np.array_equal(drawn(x)[0, :3], [1, -2, 3])
+    with pytest.raises(CoreshotError, match="no room for 3 inputs"):
+        feature_map(RandomVector(dimension=3, with_inputs=True), jax.random.key(0), (3,))
