@@ -21,6 +21,7 @@ from coreshot.errors import CoreshotError
 
 MAX_LEVEL = 32_767  # either side of 0
 MAX_COUNT = 65_535
+MAX_NUMBERS = 2**25  # of one code, so that a few bytes that claim to be much are refused before room is made for it: 128 MB
 MAX_GROUPS = 16  # of rows that share a histogram: with 32 the histograms cost what they gain
 NUMBERS_PER_LEVEL = 64  # at least so many of a group for each level of its histogram, or groups are fewer
 SEARCH_STEPS = 12  # halvings in search of the finest step that fits: to about 0.2 % of it
@@ -74,6 +75,8 @@ def decode_rows(data: bytes, step: float, num_columns: int, max_rows: int, where
 
 def _decode_levels(data: bytes, num_columns: int, max_rows: int) -> Int[np.ndarray, "rows columns"]:
     num_rows, num_groups = struct.unpack_from("<IB", data)
+    if num_rows * num_columns > MAX_NUMBERS:
+        raise ValueError(f"{num_rows} rows of {num_columns} numbers are more than the {MAX_NUMBERS:,} that are read")
     if num_rows > max_rows or not (num_rows > 0) <= num_groups <= min(MAX_GROUPS, num_rows):
         raise ValueError(f"{num_rows} rows in {num_groups} groups, where at most {max_rows} can be")
     offset, models = 5, []

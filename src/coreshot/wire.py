@@ -24,6 +24,7 @@ from coreshot.release import Release, releases_of
 from coreshot.types import Message
 
 FORMAT = 1
+MAX_HEADER = 1_000_000  # bytes of JSON; ours have a few thousand
 Direction = Literal["up", "down"]
 Tree = TypeVar("Tree")
 
@@ -95,6 +96,8 @@ def _path_name(path: Sequence[Any]) -> str:
 def read_header(data: bytes) -> dict[str, Any]:
     """Format, kind, round, client and study of a message, before anything else of it is looked at."""
     length = int.from_bytes(data[:8], "little")
+    if length > MAX_HEADER:
+        raise _not_a_message(data, f"it claims a header of {length:,} bytes")
     try:
         header = json.loads(json.loads(data[8 : 8 + length])["__metadata__"]["coreshot"])
     except (ValueError, KeyError, TypeError, RecursionError) as error:

@@ -161,3 +161,13 @@ def test_lying_about_the_length(length):
 def test_deep_nesting():
     text = b"[" * 100_000
     assert check(len(text).to_bytes(8, "little") + text) is None
+
+
+def test_every_kind_of_coreset_damaged_in_every_way(project, monkeypatch):
+    """A short run of benchmarks/fuzz_coresets.py, whose long one is 100,000 files."""
+    monkeypatch.syspath_prepend(str(project / "benchmarks"))
+    from fuzz_coresets import WORK, fuzz
+
+    told = fuzz(2000, 60, seed=1)
+    assert sum(told.values()) == 2000
+    assert {name.split(":")[0] for name in told if "refused" in name} == set(WORK)

@@ -127,9 +127,10 @@ class Spectral:
         raw = np.asarray(arrays["rows"])
         if (raw.dtype == np.uint8) != (step > 0):
             raise CoreshotError(f"{where}: coded rows have a step above 0, float32 rows have 0; found {raw.dtype} and {step:g}; distill it again.")
-        joint = decode_rows(raw.tobytes(), step, columns, int(count), where) if step > 0 else raw
-        if joint.ndim != 2 or joint.shape[1] != columns or not 0 < len(joint) <= max(count, 1):
-            raise CoreshotError(f"{where}: rows have shape {joint.shape}, the study wants (1 to {count:g}, {columns}); distill it again.")
+        # More rows than columns say nothing new, and no client sends them.
+        joint = decode_rows(raw.tobytes(), step, columns, int(min(count, columns)), where) if step > 0 else raw
+        if joint.ndim != 2 or joint.shape[1] != columns or not 0 < len(joint) <= min(count, columns):
+            raise CoreshotError(f"{where}: rows have shape {joint.shape}, the study wants (1 to {min(count, columns):g}, {columns}); distill again.")
         return joint / np.where(np.arange(columns) > self.features.dimension, self.label_scale, 1.0), count
 
     def receive(self, key: PRNGKey, model: Model, state: SpectralState, replies: Mapping[str, Message]) -> SpectralState:
