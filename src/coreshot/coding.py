@@ -21,6 +21,7 @@ from coreshot.errors import CoreshotError
 
 MAX_LEVEL = 32_767  # either side of 0
 MAX_COUNT = 65_535
+LARGEST = 1e18  # so that a square, and a sum of many, is still a float32
 MAX_NUMBERS = 2**25  # of one code, so that a few bytes that claim to be much are refused before room is made for it: 128 MB
 MAX_GROUPS = 16  # of rows that share a histogram: with 32 the histograms cost what they gain
 NUMBERS_PER_LEVEL = 64  # at least so many of a group for each level of its histogram, or groups are fewer
@@ -68,6 +69,8 @@ def decode_rows(data: bytes, step: float, num_columns: int, max_rows: int, where
     """Multiples of the float32 step, in float32; a CoreshotError where the bytes are not what encode_rows makes."""
     try:
         levels = _decode_levels(data, num_columns, max_rows)
+        if not step * float(np.max(np.abs(levels), initial=0)) < LARGEST:
+            raise ValueError(f"a step of {step:g} makes its numbers too large")
     except (struct.error, ValueError, AssertionError, IndexError) as error:
         raise CoreshotError(f"{where}: the coded rows are damaged ({error}); distill it again.") from None
     return levels.astype(np.float32) * np.float32(step)
