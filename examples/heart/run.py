@@ -1,7 +1,8 @@
 """Four hospitals, one file each, one model: python examples/heart/run.py [FOLDER WITH cleveland.csv, hungarian.csv, switzerland.csv, va.csv]
 
 Each hospital distills what a random 80 % of its patients say into one file; the coordinator fits a model to the four files; the other 20 % test
-it, over several splits. Then each hospital in turn is left out altogether. Beside it stand what each hospital can do alone, FedAvg, and the patients pooled.
+it, over several splits. Then each hospital in turn is left out altogether. Beside it stand what each hospital can do alone, FedAvg, and the
+patients pooled.
 Without a folder it draws four hospitals that look like these (columns, missing cells and base rates alike; nobody's patients).
 """
 

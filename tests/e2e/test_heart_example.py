@@ -1,4 +1,4 @@
-"""The example that data owners see first runs as it stands, on hospitals that are drawn: the one-shot model is near the pooled one, in one small file."""
+"""The example that data owners see first runs as it stands, on hospitals that are drawn: near the pooled model, in one small file."""
 
 import json
 import subprocess
