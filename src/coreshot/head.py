@@ -47,7 +47,8 @@ class HeadPosterior:
         """Mean and variance of W^T phi(x); the variance is the same for all outputs."""
         features = self.feature_map(x)
         leverage = np.sum((features @ self.root.T.astype(np.float32)) ** 2, axis=1)
-        return (features @ self.mean.astype(np.float32)).astype(np.float64), self.noise_variance * leverage.astype(np.float64)
+        # The mean in float64: in float32 a record's score would depend, in its last digits, on how many others are asked for with it.
+        return features.astype(np.float64) @ self.mean, self.noise_variance * leverage.astype(np.float64)
 
     def novelty(self, x: Float[np.ndarray, "n ..."]) -> Float[np.ndarray, " n"]:
         """How far an input is from all that the clients saw: the head's deviation there over the noise's."""

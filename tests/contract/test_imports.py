@@ -57,6 +57,7 @@ LAYERS = [
     "inspection",
     "api",
     "model_folder",
+    "estimator",
     "audit",
     "cli_audit",
     "cli_data",
