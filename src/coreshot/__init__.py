@@ -1,14 +1,44 @@
 """One-shot federated learning with Bayesian pseudocoresets."""
 
-from coreshot.api import FittedModel as FittedModel
-from coreshot.api import distill as distill
-from coreshot.api import fit as fit
-from coreshot.errors import CoreshotError as CoreshotError
-from coreshot.estimator import SpectralClassifier as SpectralClassifier
-from coreshot.estimator import SpectralRegressor as SpectralRegressor
-from coreshot.inference import Hmc as Hmc
-from coreshot.inference import MapEstimate as MapEstimate
-from coreshot.inference import Nuts as Nuts
-from coreshot.preset import load_preset as load_preset
-from coreshot.study import Study as Study
-from coreshot.study_file import read_study as read_study
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from coreshot.api import FittedModel as FittedModel
+    from coreshot.api import distill as distill
+    from coreshot.api import fit as fit
+    from coreshot.errors import CoreshotError as CoreshotError
+    from coreshot.estimator import SpectralClassifier as SpectralClassifier
+    from coreshot.estimator import SpectralRegressor as SpectralRegressor
+    from coreshot.inference import Hmc as Hmc
+    from coreshot.inference import MapEstimate as MapEstimate
+    from coreshot.inference import Nuts as Nuts
+    from coreshot.preset import load_preset as load_preset
+    from coreshot.study import Study as Study
+    from coreshot.study_file import read_study as read_study
+
+# Where each public name lives. It is imported when it is first used, so that `coreshot --help` does not wait for jax and scikit-learn.
+_HOMES = {
+    "FittedModel": "api",
+    "distill": "api",
+    "fit": "api",
+    "CoreshotError": "errors",
+    "SpectralClassifier": "estimator",
+    "SpectralRegressor": "estimator",
+    "Hmc": "inference",
+    "MapEstimate": "inference",
+    "Nuts": "inference",
+    "load_preset": "preset",
+    "Study": "study",
+    "read_study": "study_file",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'coreshot' has no attribute {name!r}")
+    return getattr(import_module(f"coreshot.{_HOMES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_HOMES])
