@@ -116,7 +116,9 @@ def _wire(preset: Preset, name: str, data: FederatedData, num_seeds: int) -> str
             ("down", Message("invitation", 0, {})),
             ("up", coreset_message(coreset, study.model, 0, getattr(study.learner, "coding", None))),
         ):
-            ledger.book(direction, client, message, encode_message(message, study_hash=study.hash, client=client))  # type: ignore[arg-type]
+            releases = study.releases if direction == "up" else ()
+            encoded = encode_message(message, study_hash=study.hash, client=client, releases=releases)
+            ledger.book(direction, client, message, encoded)  # type: ignore[arg-type]
     up, down = num_seeds * ledger.bytes("up"), num_seeds * ledger.bytes("down")
     return f"{num_seeds * ledger.floats('up'):,} floats, {up:,} bytes up; {down:,} bytes down"
 
