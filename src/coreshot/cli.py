@@ -14,6 +14,7 @@ from rich.table import Table
 
 from coreshot.cli_audit import audit
 from coreshot.cli_data import data_app
+from coreshot.cli_inspect import inspect
 from coreshot.cli_study import register
 from coreshot.errors import CoreshotError
 from coreshot.progress import shown_on
@@ -149,32 +150,7 @@ def report(
     console.print(f"report: {write_report(folder)}", highlight=False, soft_wrap=True)
 
 
-@app.command()
-def inspect(
-    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Messages of clients, such as those under messages/ of a run directory.")],
-) -> None:
-    """What a client's message holds, what of its records went into it, and what is promised about them.
-
-    Example: coreshot inspect runs/moons/messages/*/round-0/client-00.safetensors
-    """
-    from coreshot.inspection import inspect_message
-
-    for path in files:
-        if not path.is_file():
-            raise CoreshotError(f"{path}: there is no such file; give the path of a message.")
-        seen = inspect_message(path.read_bytes(), str(path))
-        console.print(f"{path}: {seen.summary}", highlight=False, soft_wrap=True)
-        arrays = Table("array", "type", "shape", "bytes")
-        for name, kind, shape, size in seen.arrays:
-            arrays.add_row(name, kind, shape, f"{size:,}")
-        releases = Table("computed from the records", "what it is", "mechanism", "noise over sensitivity")
-        for release in seen.releases:
-            releases.add_row(
-                release.name, release.content, release.mechanism, f"{release.noise_multiplier:.4g}" if release.noise_multiplier else "none"
-            )
-        console.print(arrays, releases, seen.promise, sep="\n", highlight=False)
-
-
+app.command()(inspect)
 app.command()(audit)
 
 

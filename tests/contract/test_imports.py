@@ -61,6 +61,7 @@ LAYERS = [
     "audit",
     "cli_audit",
     "cli_data",
+    "cli_inspect",
     "cli_study",
     "cli",
 ]

@@ -153,3 +153,65 @@ def test_a_private_study_says_its_promise_and_two_files_differ(coreshot, study_p
     assert "differential privacy with epsilon = 2 and delta = 1e-05" in " ".join(told.split())
     coreshot("distill", study_path, site, "--out", "b.coreset", "--client", "a")
     assert (tmp_path / "a.coreset").read_bytes() != (tmp_path / "b.coreset").read_bytes()
+
+
+POINTS = """
+[learner]
+name = "random_subset"
+num_points = 12
+
+[network]
+name = "mlp"
+hidden = [4]
+activation = "tanh"
+"""
+
+
+def with_points(study_path):
+    """The same study, with raw points in place of the spectral coreset."""
+    study_path.write_text(study_path.read_text().split("[method]")[0] + POINTS)
+    return study_path
+
+
+def test_inspect_shows_points_in_units_and_how_near_they_come(coreshot, study_path, write_site):
+    site = write_site("a")
+    coreshot("distill", with_points(study_path), site, "--out", "a.coreset")
+    told = coreshot("inspect", "a.coreset", "--study", study_path, "--against", site)
+    assert "points, in the study's units" in told
+    assert "copies: 12" in told, "a random subset is copies of records"
+    assert "No promise of privacy" in told
+    facts = json.loads(coreshot("inspect", "a.coreset", "--study", study_path, "--against", site, "--json"))
+    assert facts["against"]["copies"] == facts["num_points"] == 12
+    assert facts["releases"][0]["mechanism"] == "exact"
+
+
+def test_inspect_of_rows_and_of_another_study(coreshot, study_path, three_coresets, write_site, tmp_path):
+    told = coreshot("inspect", three_coresets[0], "--study", study_path)
+    assert "It is of this study" in told
+    assert "there are no points to show" in told
+    assert "no points in the records' space" in coreshot("inspect", three_coresets[0], "--study", study_path, "--against", write_site("b"), code=2)
+    assert "need --study" in coreshot("inspect", three_coresets[0], "--against", "x.csv", code=2)
+    other = tmp_path / "other.toml"
+    other.write_text(study_path.read_text().replace("[20, 100]", "[10, 100]"))
+    assert "belongs to study" in coreshot("inspect", three_coresets[0], "--study", other, code=2)
+
+
+def test_a_picture_of_images(coreshot, tmp_path):
+    coreshot("study", "new", "images.toml", "--image", "12,12,1", "--classes", "a,b")
+    path = tmp_path / "images.toml"
+    path.write_text(path.read_text().split("# What a site computes")[0] + POINTS)
+    draws = np.random.default_rng(0)
+    np.savez(tmp_path / "site.npz", images=draws.integers(0, 256, (14, 12, 12), dtype=np.uint8), labels=np.asarray(["a", "b"] * 7))
+    coreshot("distill", "images.toml", "site.npz", "--out", "site.coreset")
+    coreshot("inspect", "site.coreset", "--study", "images.toml", "--picture", "page.png")
+    with Image.open(tmp_path / "page.png") as page:
+        assert page.size[0] > 100
+    assert "is there already" in coreshot("inspect", "site.coreset", "--study", "images.toml", "--picture", "page.png", code=2)
+
+
+def test_a_model_of_points_needs_an_inference_and_gets_one(coreshot, study_path, write_site):
+    for seed, name in enumerate(("a", "b")):
+        coreshot("distill", with_points(study_path) if not seed else study_path, write_site(name, seed=seed), "--out", f"{name}.coreset")
+    coreshot("fit", "a.coreset", "b.coreset", "--study", study_path, "--out", "model", "--inference", "map_estimate")
+    found = json.loads(coreshot("evaluate", "model", write_site("t", count=100, seed=8), "--json"))
+    assert found["accuracy"] > 0.55
