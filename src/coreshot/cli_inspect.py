@@ -25,9 +25,7 @@ MAX_COLUMNS = 10
 
 def inspect(
     files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Coresets, or messages under messages/ of a run directory.")],
-    study: Annotated[
-        Path | None, typer.Option("--study", help="The study's TOML file: the file is checked against it.")
-    ] = None,
+    study: Annotated[Path | None, typer.Option("--study", help="The study's TOML file: the file is checked against it.")] = None,
     against: Annotated[Path | None, typer.Option("--against", help="The records it was made from: how near does it come to single ones?")] = None,
     picture: Annotated[Path | None, typer.Option("--picture", help="Of images: write a page of them here, as PNG.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object a file, for machines.")] = False,
@@ -74,9 +72,7 @@ def _nearness(study: Study, points: Points | None, against: Path) -> dict[str, A
     from coreshot.types import points_of
 
     if points is None:
-        raise CoreshotError(
-            "--against: this message has no points in the records' space, only rows of features; `coreshot audit` attacks it."
-        )
+        raise CoreshotError("--against: this message has no points in the records' space, only rows of features; `coreshot audit` attacks it.")
     records = read_records(against, study.inputs, study.target, needs_target=False)  # type: ignore[arg-type]
     real = points_of(records.x, records.x.reshape(len(records.x), -1)[:, :1])
     found = compared(to_records(points.x, real).tolist(), between_records(real))
