@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from coreshot.errors import CoreshotError
 
@@ -40,6 +40,26 @@ class Release:
 def releases_of(values: Any, where: str) -> tuple[Release, ...]:
     """From the header of a message; the inverse of `to_dict`."""
     try:
-        return tuple(Release(**one) for one in values)
+        found = tuple(Release(**one) for one in values)
     except TypeError:
-        raise CoreshotError(f"{where}: its list of releases cannot be read; distill it again.") from None
+        found = ()
+    if not isinstance(values, list) or len(found) != len(values) or not all(map(_makes_sense, found)):
+        raise CoreshotError(f"{where}: its list of releases cannot be read; distill it again.")
+    return found
+
+
+def _makes_sense(release: Release) -> bool:
+    """Of a file from anywhere: an accountant that is asked about noise of 1e-9 would compute for hours."""
+    is_text = all(isinstance(value, str) for value in (release.name, release.content)) and release.mechanism in get_args(Mechanism)
+    if not is_text or release.is_exact:
+        return is_text
+    limits = {
+        "sensitivity": (1e-9, 1e9),
+        "noise_multiplier": (0.05, 1e6),
+        "num_steps": (1, 10**6),
+        "sampling_rate": (1e-9, 1.0),
+        "delta": (1e-30, 0.1),
+        "num_sharers": (1, 10**9),
+    }
+    values = {name: getattr(release, name) for name in limits}
+    return all(type(value) in (int, float) and limits[name][0] <= value <= limits[name][1] for name, value in values.items())

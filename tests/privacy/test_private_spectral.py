@@ -220,3 +220,24 @@ def test_regression_is_refused(make_study):
     study = replace(make_study("regression"), learner=None, method=decode_named(METHODS, PRIVATE, "test", "method"))
     with pytest.raises(CoreshotError, match="use a classification study"):
         study.method.init(None, study.model, study.shared_key)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"noise_multiplier": 1e-9}, {"noise_multiplier": "much"}, {"num_steps": 10**12}, {"delta": None}, {"mechanism": "trust me"}, {"more": 1}],
+)
+def test_a_list_of_releases_that_makes_no_sense_is_refused_at_once(make_private, make_points, change):
+    """Before anybody computes with it: noise of 1e-9 would keep an accountant busy for hours."""
+    study, points = make_private(), make_points("classification", 0, 30)
+    data = distill(study, np.asarray(points.x), np.argmax(np.asarray(points.y), axis=1), client="a")
+    length = int.from_bytes(data[:8], "little")
+    header = json.loads(data[8 : 8 + length])
+    inner = json.loads(header["__metadata__"]["coreshot"])
+    inner["releases"][0] |= change
+    header["__metadata__"]["coreshot"] = json.dumps(inner)
+    text = json.dumps(header).encode()
+    hostile = len(text).to_bytes(8, "little") + text + data[8 + length :]
+    with pytest.raises(CoreshotError, match="list of releases cannot be read"):
+        inspect_message(hostile, "a")
+    with pytest.raises(CoreshotError, match="list of releases cannot be read"):
+        fit(study, [hostile])

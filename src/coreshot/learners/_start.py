@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Key
 
 from coreshot.keys import named_key
 from coreshot.models import Model
@@ -64,6 +64,15 @@ def _chosen(lot: Float[Array, " n"], points: Points, labels: Float[Array, "point
         return times.at[index].add(1.0), index
 
     return jax.lax.scan(choose, jnp.zeros(points.num_points), labels)[1]
+
+
+def public_start(
+    keys: Key[Array, " clients"], model: Model, num_points: int, value: float, scale: float
+) -> tuple[Float[Array, "clients points ..."], Float[Array, "clients points classes"]]:
+    """Of private learners, without a look at any record: noise around a value that the study names, and labels that cycle through all classes."""
+    noise = jax.vmap(lambda key: jax.random.normal(key, (num_points, *model.input_shape)))(keys)
+    labels = jax.nn.one_hot(jnp.arange(num_points) % model.num_outputs, model.num_outputs)
+    return value + scale * noise, jnp.broadcast_to(labels, (len(keys), *labels.shape))
 
 
 def first_labels(model: Model, points: Points, num_points: int) -> Float[Array, "points outputs"]:

@@ -19,6 +19,7 @@ from coreshot.dp_sgd import private_descent
 from coreshot.errors import CoreshotError
 from coreshot.keys import fold_each
 from coreshot.learners._experts import drawable_steps, start_steps
+from coreshot.learners._start import public_start
 from coreshot.learners._store import ExpertStore
 from coreshot.learners.bpc_fkl import FAR, BpcFkl, BpcState
 from coreshot.models import Model
@@ -61,10 +62,9 @@ class PrivateBpcFkl(BpcFkl):
         if model.kind != "classification":
             raise CoreshotError("learner: private_bpc_fkl's labels cycle through the classes, and regression has none; use a classification study.")
         num_clients, ones = len(keys), jnp.ones((len(keys), self.num_points))
-        noise = jax.vmap(lambda key: jax.random.normal(key, (self.num_points, *model.input_shape)))(fold_each(keys, 1))
-        labels = jax.nn.one_hot(jnp.arange(self.num_points) % model.num_outputs, model.num_outputs)
+        x, labels = public_start(fold_each(keys, 1), model, self.num_points, self.start_value, self.init_scale)
         mass = self.records_each / self.num_points if self.point_mass == "data" else 1.0
-        coreset = Points(self.start_value + self.init_scale * noise, jnp.broadcast_to(labels, (num_clients, *labels.shape)), mass * ones)
+        coreset = Points(x, labels, mass * ones)
         center = jnp.full((num_clients, *model.input_shape), self.start_value)
         radius = jnp.full(num_clients, FAR * (1 + self.init_scale))
         nobody = Points(jnp.zeros((num_clients, 0, *model.input_shape)), jnp.zeros((num_clients, 0, model.num_outputs)), jnp.zeros((num_clients, 0)))

@@ -20,6 +20,7 @@ from coreshot.config import Count, Positive, settings
 from coreshot.errors import CoreshotError
 from coreshot.keys import fold_each, named_key
 from coreshot.learners._descent import FAR, Descent, DescentState
+from coreshot.learners._start import public_start
 from coreshot.models import Model
 from coreshot.privacy.accounting import Privacy, noise_multiplier
 from coreshot.privacy.fixed_batches import in_fixed_batches
@@ -49,13 +50,8 @@ class PrivateDm(Descent):
         networks = jax.vmap(model.init)(jax.random.split(named_key(shared_key, "dm networks"), self.num_networks))
         targets = [self._targets(model, networks, client) for client in unstacked(records)]
         data = jax.tree.map(lambda *arrays: jnp.stack(arrays), *targets)
-        noise = jax.vmap(lambda key: jax.random.normal(key, (self.num_points, *model.input_shape)))(fold_each(keys, 1))
-        labels = jax.nn.one_hot(jnp.arange(self.num_points) % model.num_outputs, model.num_outputs)
-        coreset = Points(
-            self.start_value + self.init_scale * noise,
-            jnp.broadcast_to(labels, (num_clients, *labels.shape)),
-            jnp.ones((num_clients, self.num_points)),
-        )
+        x, labels = public_start(fold_each(keys, 1), model, self.num_points, self.start_value, self.init_scale)
+        coreset = Points(x, labels, jnp.ones((num_clients, self.num_points)))
         everyone = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (num_clients, *leaf.shape)), networks)
         center = jnp.full((num_clients, *model.input_shape), self.start_value)
         radius, count = jnp.full(num_clients, FAR * (1 + self.init_scale)), jnp.full(num_clients, jnp.float32(self.records_each))
