@@ -14,7 +14,9 @@ from rich.table import Table
 
 from coreshot.cli_audit import audit
 from coreshot.cli_data import data_app
+from coreshot.cli_frontier import frontier
 from coreshot.cli_inspect import inspect
+from coreshot.cli_options import Overrides, Seeds, parse_seeds, whole_numbers
 from coreshot.cli_study import register
 from coreshot.errors import CoreshotError
 from coreshot.progress import shown_on
@@ -29,8 +31,6 @@ console = Console(width=None if sys.stdout.isatty() else 160)
 DEMO = ("moons_quick", "regression_quick")
 
 Out = Annotated[Path | None, typer.Option("--out", help="Where results go; the default is runs/PRESET.")]
-Seeds = Annotated[str | None, typer.Option("--seeds", help="Seeds to run, such as 0,1; the default is the preset's.")]
-Overrides = Annotated[list[str] | None, typer.Option("--set", help="Change a setting, such as learner.bpc.num_updates=50; may be repeated.")]
 
 
 @app.command()
@@ -54,9 +54,9 @@ def run(
     loaded = [load_preset(preset, overrides or ())]
     folder = out or Path("runs") / loaded[0].name
     if plan:
-        _print_plan(loaded, _parse_seeds(seeds))
+        _print_plan(loaded, parse_seeds(seeds))
         return
-    _run(loaded, folder, _parse_seeds(seeds), _crew(workers, client_minutes))
+    _run(loaded, folder, parse_seeds(seeds), _crew(workers, client_minutes))
 
 
 @app.command()
@@ -104,11 +104,11 @@ def compare(
     from coreshot.report import rich_table
     from coreshot.storage import write_bytes
 
-    chosen = comparison(preset, overrides or (), _parse_names(learners), _parse_names(inferences), _whole_numbers("--points", points, 1, "10,30"))
+    chosen = comparison(preset, overrides or (), _parse_names(learners), _parse_names(inferences), whole_numbers("--points", points, 1, "10,30"))
     folder = out or Path("runs") / chosen.name
     keep_compiled()
     with shown_on(console) as progress:
-        rows = per_client(run_presets([chosen], folder, _parse_seeds(seeds), progress), chosen.task.num_clients)
+        rows = per_client(run_presets([chosen], folder, parse_seeds(seeds), progress), chosen.task.num_clients)
     console.print(rich_table(chosen.name, comparison_grid(rows)))
     drawing = draw_comparison(rows)
     for kind in ("png", "svg"):
@@ -152,6 +152,7 @@ def report(
 
 app.command()(inspect)
 app.command()(audit)
+app.command()(frontier)
 
 
 @app.command()
@@ -197,23 +198,6 @@ def _print_plan(presets: list, seeds: list[int] | None) -> None:  # type: ignore
         tables = [plan_table(preset, seeds, progress) for preset in presets]
     for table in tables:
         console.print(table)
-
-
-def _whole_numbers(option: str, text: str | None, least: int, example: str) -> list[int] | None:
-    """Different whole numbers with commas between, each at least so large."""
-    if text is None:
-        return None
-    try:
-        numbers = [int(part) for part in text.split(",")]
-    except ValueError:
-        raise CoreshotError(f"{option} {text}: not whole numbers with commas between; write, for example, {option} {example}.") from None
-    if min(numbers) < least or len(set(numbers)) < len(numbers):
-        raise CoreshotError(f"{option} {text}: these are different whole numbers of at least {least}; change it.")
-    return numbers
-
-
-def _parse_seeds(text: str | None) -> list[int] | None:
-    return _whole_numbers("--seeds", text, 0, "0,1")
 
 
 def main() -> None:

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from coreshot.cli_options import Overrides
 from coreshot.errors import CoreshotError
 from coreshot.progress import shown_on
 
@@ -36,7 +37,7 @@ def audit(
     ] = None,
     trials: Annotated[int, typer.Option("--trials", help="Distillations with, without, and with a planted record, of each so many.")] = TRIALS,
     seed: Annotated[int, typer.Option("--seed", min=0, help="Of the task's data and of what learners draw.")] = 0,
-    overrides: Annotated[list[str] | None, typer.Option("--set", help="Change a setting, such as task.num_clients=3; may be repeated.")] = None,
+    overrides: Overrides = None,
     out: Annotated[Path | None, typer.Option("--out", help="Where results go; the default is runs/PRESET-audit-NAME.")] = None,
     plan: Annotated[bool, typer.Option("--plan", help="Time one trial, say what all would cost, and stop.")] = False,
 ) -> None:

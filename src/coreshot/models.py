@@ -75,9 +75,10 @@ class ConvNetModule(nn.Module):
 
     @nn.compact
     def __call__(self, x: Array, embed: bool = False) -> Array:
-        for width in self.channels:
-            x = nn.relu(nn.Conv(width, (3, 3), padding="VALID", dtype=self.precision, conv_general_dilated=convolution())(x))
-        x = max_pool(x).reshape(x.shape[0], -1)
+        for index, width in enumerate(self.channels):
+            x = nn.Conv(width, (3, 3), padding="VALID", dtype=self.precision, conv_general_dilated=convolution())(x)
+            x = nn.relu(x) if index + 1 < len(self.channels) else nn.relu(max_pool(x))  # the two commute, and this way round relu has a quarter
+        x = x.reshape(x.shape[0], -1)
         for width in self.dense:
             x = nn.relu(nn.Dense(width, dtype=self.precision)(x))
         return x if embed else nn.Dense(self.num_outputs, dtype=self.precision)(x).astype(jnp.float32)

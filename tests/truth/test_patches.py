@@ -8,6 +8,7 @@ import pytest
 
 from coreshot import patches
 from coreshot.patches import WHOLE_BATCH, images_at_once, max_pool, patch_convolution
+from coreshot.winograd import winograd
 
 DRAWS = np.random.default_rng(0)
 INPUTS = jnp.asarray(DRAWS.normal(size=(2, 7, 6, 3)), jnp.float32)
@@ -75,3 +76,30 @@ def test_pooling_is_flax_pooling():
 def test_what_is_not_built_is_refused():
     with pytest.raises(ValueError, match="only 1 is built"):
         patch_convolution(INPUTS, KERNEL, (2, 2), "VALID")
+
+
+@pytest.mark.parametrize("shape", [(2, 26, 26, 32), (1, 27, 24, 33), (1, 14, 31, 70)])
+def test_large_three_by_three_kernels_in_float32_go_by_winograd_and_give_the_convolution(shape, monkeypatch):
+    called = []
+    monkeypatch.setattr(patches, "winograd", lambda *arguments: called.append(1) or winograd(*arguments))
+    inputs = jnp.asarray(DRAWS.normal(size=shape), jnp.float32)
+    kernel = jnp.asarray(DRAWS.normal(size=(3, 3, shape[-1], 5)), jnp.float32) / np.sqrt(9 * shape[-1])
+    ours = with_gradients(lambda inputs, kernel: patch_convolution(inputs, kernel, (1, 1), "VALID"), inputs, kernel)
+    theirs = with_gradients(lambda inputs, kernel: convolution(inputs, kernel, "VALID"), inputs, kernel)
+    for one, other in zip(ours, theirs, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-5 * float(jnp.max(jnp.abs(other))))
+    assert called
+
+
+def test_other_kernels_and_half_precision_do_not_go_by_winograd(monkeypatch):
+    monkeypatch.setattr(patches, "winograd", None)  # whoever called it would fail
+    inputs = jnp.asarray(DRAWS.normal(size=(1, 26, 26, 32)), jnp.float32)
+    assert patch_convolution(inputs, jnp.ones((5, 5, 32, 2)), (1, 1), "VALID").shape == (1, 22, 22, 2)
+    assert patch_convolution(inputs.astype(jnp.bfloat16), jnp.ones((3, 3, 32, 2), jnp.bfloat16), (1, 1), "VALID").shape == (1, 24, 24, 2)
+
+
+def test_relu_and_pooling_commute_in_values_and_gradients():
+    ours = with_gradients(lambda x: nn.relu(max_pool(x)), INPUTS)
+    theirs = with_gradients(lambda x: max_pool(nn.relu(x)), INPUTS)
+    for one, other in zip(ours, theirs, strict=True):
+        np.testing.assert_array_equal(one, other)

@@ -146,4 +146,4 @@ def _move(
     def of_client(key: PRNGKey, points: Points, *slots: Any) -> tuple[Carry, Carry]:
         return recipe.model.each(partial(one, key, points))(*slots)
 
-    return jax.vmap(of_client)(keys, points, trajectory, start, is_new, early, late)
+    return recipe.model.each(of_client)(keys, points, trajectory, start, is_new, early, late)

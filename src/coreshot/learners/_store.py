@@ -98,7 +98,7 @@ def _trajectories(
         every = jnp.concatenate([first[None], saved])[jnp.asarray(steps) // recipe.experts.save_interval]
         return every if recipe.experts.coding == "float32" else (every - first).astype(jnp.float16)
 
-    return jax.vmap(lambda key, points: recipe.model.each(lambda index: one(key, points, index))(index))(keys, points)
+    return recipe.model.each(lambda key, points: recipe.model.each(lambda index: one(key, points, index))(index))(keys, points)
 
 
 def _allocate(recipe: Recipe, shape: tuple[int, ...]) -> np.ndarray:

@@ -65,13 +65,12 @@ def kl_gradient(model: Model, points: Points, data_params: Params, coreset_param
     KL = -E_{p_D}[log p(C|theta)] + log Z(C) + const, so its gradient is -E_{p_D}[grad log p(C|theta)] + E_{q_C}[grad log p(C|theta)].
     """
 
-    def contrast(points: Points) -> Float[Array, ""]:
-        def expected(samples: Params) -> Float[Array, ""]:
-            return jnp.mean(model.each(lambda params: model.log_prob(params, points))(samples))
+    def expected(samples: Params) -> Points:
+        # A gradient for each sample: one through a loop over them would compute every network's outputs twice.
+        each = model.each(lambda params: jax.grad(lambda points: model.log_prob(params, points))(points))(samples)
+        return jax.tree.map(lambda array: jnp.mean(array, axis=0), each)
 
-        return expected(coreset_params) - expected(data_params)
-
-    return jax.grad(contrast)(points)
+    return jax.tree.map(jnp.subtract, expected(coreset_params), expected(data_params))
 
 
 @dataclass(frozen=True)
@@ -369,7 +368,7 @@ def _run_chunk(
     ends: Array,
     data: Points,
 ) -> tuple[Points, optax.OptState, Array, Array]:
-    """Scan over updates, vmapped over clients: starts and ends are [clients, updates, trajectories, weights]."""
+    """Scan over updates, for each client: starts and ends are [clients, updates, trajectories, weights]."""
 
     def one_client(keys: Array, carry: tuple[Points, optax.OptState, Array, Array, Array], starts: Array, ends: Array, data: Points):  # type: ignore[no-untyped-def]
         points, optimizer_state, step_scale, radius, center = carry
@@ -387,7 +386,7 @@ def _run_chunk(
         (points, optimizer_state), (is_good, norm) = jax.lax.scan(update, (points, optimizer_state), (keys, starts, ends))
         return points, optimizer_state, is_good, norm
 
-    return jax.vmap(one_client)(keys, carry, starts, ends, data)
+    return model.each(one_client)(keys, carry, starts, ends, data)
 
 
 def chain_ends(learner: BpcFkl, model: Model, points: Points, key: PRNGKey, starts: Array) -> Params:

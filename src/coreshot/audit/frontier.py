@@ -1,0 +1,113 @@
+"""What privacy costs and what going without it risks, of every arm of a preset: its quality beside the attack's success and its epsilon.
+
+DIR/run             the preset's run
+DIR/audits/NAME     an audit for each learner, or method of one round, that an arm uses
+DIR/frontier.json   a row for each arm
+DIR/frontier.png    the same as a picture, and .svg
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from coreshot.audit.confidence import Estimate
+from coreshot.audit.findings import Findings
+from coreshot.audit.frontier_picture import draw_frontier
+from coreshot.audit.run import audit
+from coreshot.audit.subject import subject_of
+from coreshot.experiment import run
+from coreshot.figures import render
+from coreshot.preset import Arm, Preset
+from coreshot.privacy.promise import promised_epsilon
+from coreshot.progress import Progress, Silent
+from coreshot.report import METRICS, Column, Grid, summary_grid
+from coreshot.storage import write_bytes, write_json
+from coreshot.study import Study
+
+NO_AUDIT = "–"  # several rounds: nothing here attacks those
+
+
+def frontier(
+    preset: Preset, num_trials: int, out: Path, seeds: Sequence[int] | None = None, progress: Progress | None = None
+) -> list[dict[str, Any]]:
+    """A row for each arm that sends one message or keeps a promise; what the directory holds is not done again."""
+    progress = progress or Silent()
+    results = run([preset], out / "run", seeds, progress)
+    seed = (seeds or preset.seeds)[0]
+    found: dict[str, Findings] = {}
+    for arm in preset.arms:
+        if is_audited(preset, arm) and name_of(arm) not in found:
+            subject = subject_of(study_of(preset, arm, seed), preset.task.make(seed))
+            found[name_of(arm)] = audit(subject, num_trials, out / "audits" / name_of(arm), seed, preset.resolved["task"], progress)
+    rows = [_row(preset, arm, seed, results, found) for arm in preset.arms]
+    write_json(out / "frontier.json", rows)
+    drawing = draw_frontier(rows)
+    for kind in ("png", "svg"):
+        write_bytes(out / f"frontier.{kind}", render(drawing, kind))
+    return rows
+
+
+def name_of(arm: Arm) -> str:
+    """Of what a client runs in this arm; learners and methods may have the same names."""
+    return f"method-{arm.method}" if arm.method else f"learner-{arm.learner}"
+
+
+def study_of(preset: Preset, arm: Arm, seed: int) -> Study:
+    return preset.method_study(arm.method, seed) if arm.method else preset.study(str(arm.learner), seed)
+
+
+def is_audited(preset: Preset, arm: Arm) -> bool:
+    return arm.method is None or preset.methods[arm.method].num_rounds == 1
+
+
+def _row(preset: Preset, arm: Arm, seed: int, results: Sequence[Mapping[str, Any]], found: Mapping[str, Findings]) -> dict[str, Any]:
+    of_arm = [row for row in results if row["arm"] == arm.label]
+    audited = found.get(name_of(arm))
+    return {
+        "task": preset.name,
+        "arm": arm.label,
+        "seeds": [row["seed"] for row in of_arm],
+        **{column.name: [row[column.name] for row in of_arm] for column in METRICS if of_arm[0].get(column.name) is not None},
+        "epsilon": promised_epsilon(study_of(preset, arm, seed).releases),
+        **({} if audited is None else _success(audited)),
+    }
+
+
+def _success(found: Findings) -> dict[str, Any]:
+    parts = {
+        "record_auc": found.membership.auc,
+        "record_found": found.membership.found_at_one_percent,
+        "canary_auc": found.canary.auc,
+        "canary_found": found.canary.found_at_one_percent,
+    }
+    return {
+        **{name: [estimate.value, estimate.low, estimate.high] for name, estimate in parts.items()},
+        "least_epsilon": found.bound.epsilon,
+        "num_trials": found.num_trials,
+    }
+
+
+def frontier_grid(rows: Sequence[Mapping[str, Any]]) -> Grid:
+    """One line per arm, in the preset's order."""
+    attacked = ("record_auc", "record AUC"), ("canary_auc", "canary AUC"), ("canary_found", "canary found at 1 %")
+    score = Column("accuracy", "accuracy", ".3f") if "accuracy" in rows[0] else Column("nll", "NLL", ".3f")
+    flat = [{"arm": row["arm"], score.name: value} for row in rows for value in row[score.name]]
+    quality = {line[0]: line[1] for line in summary_grid(flat, (score,)).lines}
+    lines = [
+        [
+            row["arm"],
+            quality[row["arm"]],
+            "none" if row["epsilon"] is None else f"{row['epsilon']:.3g}",
+            *(_interval(row[name]) if name in row else NO_AUDIT for name, _ in attacked),
+            f"{row['least_epsilon']:.2f}" if "least_epsilon" in row else NO_AUDIT,
+        ]
+        for row in rows
+    ]
+    return Grid(["arm", score.heading, "epsilon claimed", *(heading for _, heading in attacked), "epsilon shown, at least"], lines)
+
+
+def _interval(numbers: Sequence[float]) -> str:
+    estimate = Estimate(*numbers)
+    return f"{estimate.value:.2f} ({estimate.low:.2f} to {estimate.high:.2f})"

@@ -1,0 +1,64 @@
+"""The frontier as a picture: quality against how well an attack does, and against epsilon."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import matplotlib
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from coreshot.figures import CLIENT_COLOURS, STYLE, Drawing
+
+MARKERS = "osD^v<>P"
+NO_PROMISE = 64.0  # where arms without an epsilon are drawn, beyond all that can be asked for
+
+
+def draw_frontier(rows: Sequence[Mapping[str, Any]]) -> Drawing:
+    score, heading = ("accuracy", "accuracy") if "accuracy" in rows[0] else ("nll", "NLL")
+    with matplotlib.rc_context(STYLE):
+        figure = Figure(figsize=(12, 5.4), layout="constrained")
+        panels = figure.subplots(1, 2, sharey=True)
+        for index, row in enumerate(rows):
+            style = {"color": CLIENT_COLOURS[index % len(CLIENT_COLOURS)], "marker": MARKERS[index // len(CLIENT_COLOURS) % len(MARKERS)]}
+            quality = np.asarray(row[score])
+            if "canary_auc" in row:
+                _attacked(panels[0], row["canary_auc"], quality, style)
+            epsilon = NO_PROMISE if row["epsilon"] is None else row["epsilon"]
+            panels[1].errorbar([epsilon], [quality.mean()], [_deviation(quality)], ls="", ms=6, lw=0.8, **style, label=row["arm"])
+        panels[0].set(xlabel="AUC of the attack on a planted record (0.5: guessing)", ylabel=heading, xlim=(0.3, 1.03))
+        panels[0].axvline(0.5, color="#777777", lw=0.8, ls=":")
+        _epsilon_axis(panels[1], rows)
+        for axes in panels:
+            axes.grid(visible=True, lw=0.3, color="#cccccc")
+        figure.legend(loc="outside right center", fontsize=8)
+    caption = (
+        f"Left: {heading} on test data against the success of a likelihood-ratio attack on a record planted in one client's data (95 % interval). "
+        f"Right: the same against the epsilon that is promised. Bars: one deviation over seeds."
+    )
+    described = "; ".join(f"{row['arm']}: {heading} {np.mean(row[score]):.3f}, {_words(row)}" for row in rows)
+    return Drawing(figure, f"{caption} {described}", caption)
+
+
+def _attacked(axes: Axes, auc: Sequence[float], quality: np.ndarray, style: Mapping[str, Any]) -> None:
+    value, low, high = auc
+    axes.errorbar([value], [quality.mean()], [_deviation(quality)], [[value - low], [high - value]], ls="", ms=6, lw=0.8, **style)
+
+
+def _deviation(values: np.ndarray) -> float:
+    return float(values.std(ddof=1)) if len(values) > 1 else 0.0
+
+
+def _epsilon_axis(axes: Axes, rows: Sequence[Mapping[str, Any]]) -> None:
+    given = sorted({round(row["epsilon"], 2) for row in rows if row["epsilon"] is not None})
+    ticks = [*given, NO_PROMISE]
+    axes.set(xscale="log", xlabel="epsilon that is promised", xlim=(min(ticks) / 1.6, NO_PROMISE * 1.6))
+    axes.set_xticks(ticks, [*(f"{epsilon:g}" for epsilon in given), "none"])
+    axes.set_xticks([], minor=True)
+
+
+def _words(row: Mapping[str, Any]) -> str:
+    promised = "no promise" if row["epsilon"] is None else f"epsilon {row['epsilon']:.3g}"
+    return f"{promised}, attack's AUC {row['canary_auc'][0]:.2f}" if "canary_auc" in row else promised

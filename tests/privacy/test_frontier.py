@@ -1,0 +1,129 @@
+"""coreshot frontier: quality beside leaks, of every arm, from the same run and the same audits as the two commands make."""
+
+import json
+import sys
+
+import pytest
+
+from coreshot import cli
+from coreshot.audit.frontier import frontier, frontier_grid
+from coreshot.preset import load_preset
+
+pytestmark = pytest.mark.filterwarnings("ignore:'click:DeprecationWarning")
+
+TINY = """
+title = "two moons, tiny"
+prior_precision = 0.1
+seeds = [0, 1]
+match = "raw + sgd"
+
+[task]
+name = "moons"
+num_clients = 2
+points_per_client = 12
+noise_scale = 0.14
+num_test = 50
+
+[network]
+name = "mlp"
+hidden = [4]
+activation = "tanh"
+
+[learner.raw]
+name = "everything"
+
+[inference.sgd]
+name = "map_estimate"
+num_steps = 20
+optimizer = "sgd"
+step_size = 0.1
+
+[method.private]
+name = "private_spectral"
+features = { name = "random_vector", dimension = 6 }
+privacy = { epsilon = 1.0, delta = 1e-5 }
+
+[method.fed_avg]
+name = "fed_avg"
+num_rounds = 2
+local_steps = 2
+batch_size = 4
+client_optimizer = { name = "sgd", step_size = 0.1 }
+server_optimizer = { name = "sgd", step_size = 1.0 }
+
+[[arm]]
+label = "raw + sgd"
+learner = "raw"
+inference = "sgd"
+weighting = "mass"
+
+[[arm]]
+label = "private"
+method = "private"
+
+[[arm]]
+label = "FedAvg"
+method = "fed_avg"
+
+[[arm]]
+label = "raw -> FedAvg"
+learner = "raw"
+inference = "sgd"
+weighting = "mass"
+method = "fed_avg"
+"""
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """A preset, a directory, and what came of them."""
+    folder = tmp_path_factory.mktemp("frontier")
+    (folder / "tiny.toml").write_text(TINY)
+    rows = frontier(load_preset(str(folder / "tiny.toml")), 60, folder / "out")
+    return folder, {row["arm"]: row for row in rows}
+
+
+def test_raw_records_are_found_and_noise_hides_them(made):
+    _, rows = made
+    assert rows["raw + sgd"]["canary_auc"][0] > 0.99
+    assert rows["raw + sgd"]["epsilon"] is None
+    low, high = rows["private"]["canary_auc"][1:]
+    assert low < 0.76  # epsilon 1 at delta 1e-5 allows an AUC of about 0.6
+    assert high < 0.95
+    assert rows["private"]["epsilon"] == pytest.approx(1.0, rel=0.01)
+
+
+def test_several_rounds_are_listed_and_not_attacked(made):
+    _, rows = made
+    for arm in ("FedAvg", "raw -> FedAvg"):
+        assert "canary_auc" not in rows[arm]
+        assert len(rows[arm]["accuracy"]) == 2
+
+
+def test_qualities_are_those_of_the_run(made):
+    folder, rows = made
+    results = json.loads((folder / "out/run/results.json").read_text())
+    for arm, row in rows.items():
+        assert row["accuracy"] == [result["accuracy"] for result in results if result["arm"] == arm]
+
+
+def test_a_second_call_does_no_trial_again_and_says_the_same(made, monkeypatch, capsys):
+    folder, rows = made
+    before = (folder / "out/frontier.json").read_bytes()
+    lines = (folder / "out/audits/learner-raw/trials.jsonl").read_bytes()
+    monkeypatch.setattr(sys, "argv", ["coreshot", "frontier", str(folder / "tiny.toml"), "--trials", "60", "--out", str(folder / "out"), "--json"])
+    with pytest.raises(SystemExit) as left:
+        cli.main()
+    assert not left.value.code
+    assert {row["arm"] for row in json.loads(capsys.readouterr().out)} == set(rows)
+    assert (folder / "out/frontier.json").read_bytes() == before
+    assert (folder / "out/audits/learner-raw/trials.jsonl").read_bytes() == lines
+
+
+def test_the_table_has_a_line_for_each_arm_and_the_picture_is_there(made):
+    folder, rows = made
+    grid = frontier_grid(list(rows.values()))
+    assert [line[0] for line in grid.lines] == list(rows)
+    assert grid.lines[2][3] == "–"
+    assert "±" in grid.lines[0][1]
+    assert (folder / "out/frontier.png").read_bytes().startswith(b"\x89PNG")
