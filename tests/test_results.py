@@ -5,12 +5,18 @@ import shutil
 
 import pytest
 
+from coreshot.audit.frontier import frontier_grid
+from coreshot.compare import comparison_grid
 from coreshot.preset import preset_names
-from coreshot.report import markdown_table
+from coreshot.report import grid_markdown, markdown_table
 
 
 def committed(project):
     return sorted((project / "results").glob("*.json"))
+
+
+def documents(project):
+    return "".join(path.read_text() for path in [project / "README.md", *sorted((project / "docs").glob("*.md"))])
 
 
 def missing_tables(readme, files):
@@ -27,8 +33,13 @@ def test_the_tables_are_the_committed_results(project):
     files = committed(project)
     assert {path.stem for path in files} <= set(preset_names())
     assert {"moons", "regression"} <= {path.stem for path in files}
-    documents = [project / "README.md", *sorted((project / "docs").glob("*.md"))]
-    assert missing_tables("".join(path.read_text() for path in documents), files) == []
+    assert missing_tables(documents(project), files) == []
+
+
+@pytest.mark.parametrize(("folder", "grid"), [("frontier", frontier_grid), ("compare", comparison_grid)])
+def test_other_tables_are_the_committed_results_too(project, folder, grid):
+    for path in sorted((project / "results" / folder).glob("*.json")):
+        assert grid_markdown(grid(json.loads(path.read_text()))).strip() in documents(project), path.name
 
 
 @pytest.mark.parametrize(("name", "column"), [("moons.json", "nll"), ("communication/moons.json", "floats")])

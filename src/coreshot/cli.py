@@ -92,6 +92,7 @@ def compare(
     overrides: Overrides = None,
     seeds: Seeds = None,
     out: Annotated[Path | None, typer.Option("--out", help="Where results go; the default is runs/PRESET_compare.")] = None,
+    markdown: Annotated[bool, typer.Option("--markdown", help="Print the table as Markdown, for a document.")] = False,
 ) -> None:
     """Learners x inferences x K on one task, beside everything that a coreset has to beat: one table and one figure.
 
@@ -101,18 +102,21 @@ def compare(
     from coreshot.compilation import keep_compiled
     from coreshot.experiment import run as run_presets
     from coreshot.figures import render
-    from coreshot.report import rich_table
+    from coreshot.report import grid_markdown, rich_table
     from coreshot.storage import write_bytes
 
     chosen = comparison(preset, overrides or (), _parse_names(learners), _parse_names(inferences), whole_numbers("--points", points, 1, "10,30"))
     folder = out or Path("runs") / chosen.name
     keep_compiled()
-    with shown_on(console) as progress:
+    with shown_on(Console(stderr=True) if markdown else console) as progress:
         rows = per_client(run_presets([chosen], folder, parse_seeds(seeds), progress), chosen.task.num_clients)
-    console.print(rich_table(chosen.name, comparison_grid(rows)))
     drawing = draw_comparison(rows)
     for kind in ("png", "svg"):
         write_bytes(folder / f"compare.{kind}", render(drawing, kind))
+    if markdown:
+        print(grid_markdown(comparison_grid(rows)), end="")
+        return
+    console.print(rich_table(chosen.name, comparison_grid(rows)))
     console.print(f"results: {folder / 'results.json'}", highlight=False, soft_wrap=True)
     console.print(f"figure:  {folder / 'compare.png'}", highlight=False, soft_wrap=True)
 

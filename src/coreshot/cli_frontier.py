@@ -23,6 +23,7 @@ def frontier(
     overrides: Overrides = None,
     seeds: Seeds = None,
     out: Annotated[Path | None, typer.Option("--out", help="Where results go; the default is runs/PRESET-frontier.")] = None,
+    markdown: Annotated[bool, typer.Option("--markdown", help="Print the table as Markdown, for a document.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the rows as JSON, for machines.")] = False,
 ) -> None:
     """Run a preset, audit what each of its arms sends, and set quality beside the attack's success and beside epsilon.
@@ -36,16 +37,16 @@ def frontier(
     from coreshot.audit.run import check_trials
     from coreshot.compilation import keep_compiled
     from coreshot.preset import load_preset
-    from coreshot.report import rich_table
+    from coreshot.report import grid_markdown, rich_table
 
     check_trials(trials)
     loaded, chosen = load_preset(preset, overrides or ()), parse_seeds(seeds)
     folder = out or Path("runs") / f"{loaded.name}-frontier"
     keep_compiled()
-    with shown_on(Console(stderr=True) if as_json else console) as progress:
+    with shown_on(Console(stderr=True) if as_json or markdown else console) as progress:
         rows = run_frontier(loaded, trials, folder, chosen, progress)
-    if as_json:
-        print(json.dumps(rows))
+    if as_json or markdown:
+        print(json.dumps(rows) if as_json else grid_markdown(frontier_grid(rows)), end="")
         return
     console.print(rich_table(loaded.name, frontier_grid(rows)))
     console.print(f"results: {folder / 'frontier.json'}", highlight=False, soft_wrap=True)

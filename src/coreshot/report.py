@@ -94,14 +94,14 @@ def markdown_table(rows: list[Row], communication: Sequence[Row] = ()) -> str:
     costs = tuple(column for column in COSTS if not column.name.startswith("seconds"))
     parts = []
     for task, of_task in _groups(rows, "task").items():
-        parts.append(f"`{task}`\n\n" + _markdown(summary_grid(of_task, (*METRICS, *costs))))
+        parts.append(f"`{task}`\n\n" + grid_markdown(summary_grid(of_task, (*METRICS, *costs))))
         matches = communication_grid(of_task, [row for row in communication if row["task"] == task])
         if matches:
-            parts.append(f"`{task}`, communication\n\n" + _markdown(matches))
+            parts.append(f"`{task}`, communication\n\n" + grid_markdown(matches))
     return "\n".join(parts)
 
 
-def _markdown(grid: Grid) -> str:
+def grid_markdown(grid: Grid) -> str:
     rule = ["---"] + ["---:"] * (len(grid.headings) - 1)
     return "\n".join("| " + " | ".join(line) + " |" for line in (grid.headings, rule, *grid.lines)) + "\n"
 
