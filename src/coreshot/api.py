@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,6 +17,7 @@ from coreshot.head import HeadPosterior
 from coreshot.inference import Inference
 from coreshot.inference.diagnostics import Diagnostics, diagnose
 from coreshot.keys import named_key
+from coreshot.leave_one_out import Standing, leave_one_out
 from coreshot.methods.one_shot import OneShot, Weighting
 from coreshot.methods.private_spectral import PrivateSpectral
 from coreshot.methods.spectral import Spectral
@@ -114,3 +115,13 @@ def _fitted(study: Study, method: Any, state: Any, key: jax.Array) -> FittedMode
         return FittedModel(study, posterior, diagnose(study.model, posterior, info, jnp.zeros((0, *study.agreement.input_shape))), state=state)
     points = method.log_density(study.model, state).points
     return FittedModel(study, posterior, diagnose(study.model, posterior, info, points.x), points)
+
+
+def compare_clients(study: Study, messages: Mapping[str, bytes]) -> dict[str, Standing]:
+    """How each client's message stands to those of all others: is one of them broken, or hostile? In the order of their names."""
+    clients, method, model = sorted(messages), study.method, study.model
+    if not isinstance(method, Spectral):
+        why = "its points would need an inference for each client" if study.learner else "the noise of the promise hides what one client sent"
+        return {client: Standing("cannot be told", f"this study cannot be looked at client by client: {why}") for client in clients}
+    arrived = {client: decode_message(messages[client], study_hash=study.hash, releases=study.releases) for client in clients}
+    return leave_one_out(model.kind, clients, lambda client: method.moments_of(model, client, arrived[client]))

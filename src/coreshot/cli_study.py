@@ -155,7 +155,7 @@ def fit(
                 f"{folder}: client {twice[0]} is in it already; forget it first." if new else "fit --add: give coresets, then the model."
             )
         refit(model, {**known, **new})
-        _print({"model": str(folder), "clients": sorted({**known, **new})}, as_json)
+        _print_model(folder, as_json)
         return
     if study is None or out is None:
         raise CoreshotError("fit: needs --study FILE and --out FOLDER (or --add, to add to a model).")
@@ -164,7 +164,7 @@ def fit(
     agreed = read_study(study)
     arrived = by_client({path: _read(path) for path in coresets})
     write_model(out, study.read_text(), arrived, _inference(inference) if agreed.learner else None, "mass", seed)
-    _print({"model": str(out), "clients": sorted(arrived)}, as_json)
+    _print_model(out, as_json)
 
 
 def forget(
@@ -184,7 +184,7 @@ def forget(
         raise CoreshotError(f"{model}: {client} is its only client, and without it there is no model; remove the folder.")
     del coresets[client]
     refit(opened, coresets)
-    _print({"model": str(model), "clients": sorted(coresets)}, as_json)
+    _print_model(model, as_json)
 
 
 def predict(
@@ -300,6 +300,31 @@ def _print_findings(path: Path, findings: Sequence[Finding]) -> None:
     for finding in findings:
         table.add_row(finding.name, f"{finding.num_present:,}", f"{finding.num_missing:,}", f"{finding.num_outside:,}", finding.note)
     console.print(table)
+
+
+def _print_model(folder: Path, as_json: bool) -> None:
+    """Who is in it, and how each client stands to the others."""
+    from coreshot.model_folder import open_model
+
+    model = open_model(folder)
+    suspects = [client for client in model.clients if model.standings[client]["verdict"] == "suspect"]
+    facts = {"model": str(folder), "clients": list(model.clients)}
+    if as_json:
+        _print({**facts, "suspects": suspects, "standings": model.standings}, as_json)
+        return
+    _print(facts, as_json)
+    table = Table("client", "beside the others", "agreement", "", title="each client, left out", title_justify="left")
+    for client, standing in model.standings.items():
+        agreement = f"{standing['agreement']:.2f} ± {standing['error']:.2f}" if "agreement" in standing else ""
+        table.add_row(client, standing["verdict"], agreement, standing["words"])
+    console.print(table)
+    for client in suspects:
+        console.print(
+            f"warning: {client} may be broken or hostile; ask its owner, or fit without it (`coreshot forget {folder} --client {client}`).",
+            highlight=False,
+            soft_wrap=True,
+            markup=False,
+        )
 
 
 def _print(facts: dict[str, Any], as_json: bool) -> None:

@@ -28,6 +28,7 @@ LAYERS = [
     "coding",
     "point_coding",
     "head",
+    "leave_one_out",
     "private_head",
     "ascent",
     "optimizers",

@@ -2,38 +2,10 @@
 
 import json
 import shutil
-import sys
 
 import numpy as np
 import pytest
 from PIL import Image
-
-from coreshot.cli import main
-
-
-@pytest.fixture
-def coreshot(tmp_path, monkeypatch, capsys):
-    """In this process: what a subprocess does more, tests/e2e/test_command_line.py shows for all commands alike."""
-    monkeypatch.chdir(tmp_path)
-
-    def run(*words, code=0):
-        monkeypatch.setattr(sys, "argv", ["coreshot", *map(str, words)])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        told = capsys.readouterr()
-        assert (ended.value.code or 0) == code, told.out + told.err
-        return " ".join((told.out if code == 0 else told.err).split())
-
-    return run
-
-
-@pytest.fixture
-def three_coresets(coreshot, study_path, write_site, tmp_path):
-    found = []
-    for seed, name in enumerate(("north", "south", "west")):
-        coreshot("distill", study_path, write_site(name, seed=seed), "--out", f"{name}.coreset")
-        found.append(tmp_path / f"{name}.coreset")
-    return found
 
 
 def files_of(folder):
@@ -212,6 +184,7 @@ def test_a_picture_of_images(coreshot, tmp_path):
 def test_a_model_of_points_needs_an_inference_and_gets_one(coreshot, study_path, write_site):
     for seed, name in enumerate(("a", "b")):
         coreshot("distill", with_points(study_path) if not seed else study_path, write_site(name, seed=seed), "--out", f"{name}.coreset")
-    coreshot("fit", "a.coreset", "b.coreset", "--study", study_path, "--out", "model", "--inference", "map_estimate")
+    told = coreshot("fit", "a.coreset", "b.coreset", "--study", study_path, "--out", "model", "--inference", "map_estimate")
+    assert "its points would need an inference for each client" in told
     found = json.loads(coreshot("evaluate", "model", write_site("t", count=100, seed=8), "--json"))
     assert found["accuracy"] > 0.55
