@@ -12,7 +12,7 @@ import numpy as np
 
 from coreshot.data.validate import check_fits_learner, check_points
 from coreshot.errors import CoreshotError
-from coreshot.evaluate import Metrics, metrics, predict, sums
+from coreshot.evaluate import Metrics, Sums, metrics, predict, sums
 from coreshot.head import HeadPosterior
 from coreshot.inference import Inference
 from coreshot.inference.diagnostics import Diagnostics, diagnose
@@ -75,10 +75,14 @@ class FittedModel:
             raise CoreshotError(f"predict: inputs have shape {x.shape}, the study wants (points, *{self.study.agreement.input_shape}); reshape them.")
         return x
 
-    def evaluate(self, x: Any, y: Any) -> Metrics:
+    def sums(self, x: Any, y: Any) -> Sums:
+        """What metrics are made of; those of several files add up."""
         terms = self.study.agreement
         test = check_points(x, y, kind=terms.kind, input_shape=terms.input_shape, num_outputs=terms.num_outputs, client="test data")
-        return metrics(self.study.model, sums(self.study.model, self.posterior, test))
+        return sums(self.study.model, self.posterior, test)
+
+    def evaluate(self, x: Any, y: Any) -> Metrics:
+        return metrics(self.study.model, self.sums(x, y))
 
     def forget(self, data: bytes) -> FittedModel:
         """The model as if the client of this message, which is one of those it was fitted to, had never taken part; of a spectral study."""

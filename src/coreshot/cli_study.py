@@ -7,7 +7,6 @@ import io
 import json
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -213,18 +212,63 @@ def predict(
     _print({"predictions": str(out), "records": len(rows)}, as_json)
 
 
-def evaluate(model: ModelPath, data: DataPath, as_json: Json = False) -> None:
-    """How good a model is on records whose targets are known.
+def evaluate(
+    model: ModelPath,
+    data: DataPath,
+    html: Annotated[Path | None, typer.Option("--html", help="Write a page about the model here; it needs nothing else.")] = None,
+    picture: Annotated[
+        Path | None, typer.Option("--picture", help="Write the reliability diagram, or the coverage of intervals, here as PNG.")
+    ] = None,
+    by: Annotated[
+        str | None, typer.Option("--by", help="The column that says whose record it is; the default is client, where there is one.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """How good a model is on records whose targets are known, for each client too; on request as a page or a picture.
 
-    Example: coreshot evaluate model held-out.csv
+    Example: coreshot evaluate model held-out.csv --html model.html
     """
     from coreshot.data.records import read_records
+    from coreshot.figures import render
     from coreshot.model_folder import open_model
+    from coreshot.model_page import evaluate_model, model_page
 
-    fitted = open_model(model).load()
+    for path in (html, picture):
+        if path is not None and path.exists():
+            raise CoreshotError(f"{path}: is there already; use another name, or remove it.")
+    folder = open_model(model)
+    fitted = folder.load()
     records = read_records(data, fitted.study.inputs, fitted.study.target)  # type: ignore[arg-type]
-    found = asdict(fitted.evaluate(records.x, records.y))
-    _print({"records": len(records.x), **{name: value for name, value in found.items() if value is not None}}, as_json)
+    found = evaluate_model(fitted, records.x, records.y, _owners(data, by))
+    written = {}
+    if html is not None:
+        _write_new(html, model_page(folder, fitted, found, data.name))
+        written["page"] = str(html)
+    if picture is not None:
+        _write_new(picture, render(found.drawing, "png"))
+        written["picture"] = str(picture)
+    if as_json:
+        _print({**found.overall, **written, "clients": found.clients}, as_json)
+        return
+    _print({**found.overall, **written}, as_json)
+    if found.clients:
+        table = Table("client", *found.overall)
+        for name, row in found.clients.items():
+            table.add_row(name, *map(_shown, row.values()))
+        console.print(table)
+
+
+def _owners(data: Path, by: str | None) -> Any:
+    """Whose record each is, as an array; None where the file does not say it."""
+    import numpy as np
+
+    from coreshot.data.records import read_columns
+
+    columns = read_columns(data) if data.is_file() else {}
+    cells = columns.get(by or "client")
+    if cells is None and by is not None:
+        raise CoreshotError(f"--by {by}: {data} has no such column; it has {', '.join(columns) or 'none'}.")
+    return None if cells is None else np.asarray(["(not given)" if cell is None else str(cell) for cell in cells])
 
 
 def register(app: typer.Typer) -> None:
