@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -22,21 +24,50 @@ from coreshot.methods.one_shot import OneShot, Weighting
 from coreshot.methods.private_spectral import PrivateSpectral
 from coreshot.methods.spectral import Spectral
 from coreshot.privacy.records import behind_doors
+from coreshot.progress import Progress, Silent
+from coreshot.resume import Resumable, name_of_work
 from coreshot.study import Study
 from coreshot.types import Message, Points, Posterior, Predictive
 from coreshot.wire import decode_message, encode_message, read_header
 
 
-def distill(study: Study, x: Any, y: Any, *, client: str, seed: int = 0) -> bytes:
-    """A client's side: its data in, the one message that leaves out. x is [points, ...]; y is classes, or targets."""
+def distill(
+    study: Study,
+    x: Any,
+    y: Any,
+    *,
+    client: str,
+    seed: int = 0,
+    progress: Progress | None = None,
+    keep: Path | None = None,
+    stop: threading.Event | None = None,
+) -> bytes:
+    """A client's side: its data in, the one message that leaves out. x is [points, ...]; y is classes, or targets.
+
+    A learner that takes long goes on from the state in the file `keep`, if that is of the same work, and keeps its own there; after `stop` is set
+    it ends with a StoppedError.
+    """
     terms = study.agreement
     points = check_points(x, y, kind=terms.kind, input_shape=terms.input_shape, num_outputs=terms.num_outputs, client=client)
-    sender = _one_shot(study, inference=None)
+    sender, num_skipped = _one_shot(study, inference=None), 0
     if study.learner:
         check_fits_learner(points, kind=terms.kind, num_points=study.learner.num_points, client=client)
+        if keep is not None:
+            learner = Resumable(study.learner, keep, name_of_work(study, points, client, seed), stop or threading.Event())
+            sender, num_skipped = replace(sender, learner=learner), learner.num_skipped
     inbox = [Message("invitation", 0, {})]
     key = named_key(jax.random.key(seed), "clients")
-    answers = sender.reply(key, study.model, behind_doors({client: points}, study.releases), inbox, study.shared_key, on_chunk=lambda clients: None)
+    num_chunks = (study.learner or sender).num_chunks
+    shown: Progress = progress if progress is not None and num_chunks > 1 else Silent()
+    shown.begin(f"{client} learns" + (f", from {num_skipped} of {num_chunks} chunks on" if num_skipped else ""), num_chunks - num_skipped)
+    chunks = iter(range(num_chunks))
+
+    def on_chunk(num_clients: int) -> None:
+        if next(chunks) >= num_skipped:
+            shown.advance()
+
+    answers = sender.reply(key, study.model, behind_doors({client: points}, study.releases), inbox, study.shared_key, on_chunk)
+    shown.end()
     return encode_message(answers[client][0], study_hash=study.hash, client=client, releases=study.releases)
 
 

@@ -15,8 +15,10 @@ from rich.console import Console
 from rich.table import Table
 
 from coreshot.errors import CoreshotError
+from coreshot.progress import shown_on
 
 if TYPE_CHECKING:
+    from coreshot.data.records import Encoded
     from coreshot.schema import Finding
     from coreshot.study import Study
 
@@ -107,9 +109,10 @@ def distill(
 ) -> None:
     """Turn this site's records into the one file that leaves it. Nothing is sent.
 
+    A learner that takes long shows how long still; Ctrl-C stops it, and the same command goes on where it stopped.
+
     Example: coreshot distill study.toml patients.csv --out site.coreset
     """
-    from coreshot.api import distill as make_coreset
     from coreshot.data.records import read_records
     from coreshot.model_folder import check_client_name
     from coreshot.privacy.promise import promise
@@ -121,10 +124,34 @@ def distill(
     records = read_records(data, agreed.inputs, agreed.target)  # type: ignore[arg-type]
     if not as_json:
         _print_findings(data, records.findings)
-    message = make_coreset(agreed, records.x, records.y, client=name, seed=seed)
-    _write_new(out, message)
+    message = _distilled(agreed, records, name, seed, out)
     facts = {"coreset": str(out), "client": name, "bytes": len(message), "records": len(records.x), "promise": promise(agreed.releases)}
     _print(facts, as_json)
+
+
+def _distilled(study: Study, records: Encoded, client: str, seed: int, out: Path) -> bytes:
+    """Written to `out`; what a run that is stopped keeps lies beside it, and goes away with its end."""
+    import threading
+
+    from coreshot.api import distill as make_coreset
+    from coreshot.compilation import keep_compiled
+    from coreshot.resume import StoppedError, ctrl_c_asks_for
+
+    if study.learner:
+        keep_compiled()
+    keep, stop = out.with_name(f"{out.name}.unfinished"), threading.Event()
+    try:
+        with shown_on(Console(stderr=True)) as progress, ctrl_c_asks_for(stop):
+            message = make_coreset(study, records.x, records.y, client=client, seed=seed, progress=progress, keep=keep, stop=stop)
+    except StoppedError:
+        kept = (
+            f"{keep} has its state, and the same command goes on there" if keep.exists() else "this study's work cannot be cut, and will begin anew"
+        )
+        Console(stderr=True).print(f"coreshot: stopped; {kept}.", highlight=False, markup=False, soft_wrap=True)
+        raise typer.Exit(1) from None
+    _write_new(out, message)
+    keep.unlink(missing_ok=True)
+    return message
 
 
 def fit(

@@ -58,6 +58,7 @@ LAYERS = [
     "report",
     "compare",
     "inspection",
+    "resume",
     "api",
     "model_folder",
     "model_page",

@@ -1,11 +1,15 @@
 """A study, one file out, one model back: through the commands, as a person in an empty folder would use them."""
 
 import json
+import os
 import shutil
+import signal
 
 import numpy as np
 import pytest
 from PIL import Image
+
+from coreshot.progress import Lines
 
 
 def files_of(folder):
@@ -188,3 +192,39 @@ def test_a_model_of_points_needs_an_inference_and_gets_one(coreshot, study_path,
     assert "its points would need an inference for each client" in told
     found = json.loads(coreshot("evaluate", "model", write_site("t", count=100, seed=8), "--json"))
     assert found["accuracy"] > 0.55
+
+
+SLOW = """
+[learner]
+name = "dm"
+num_points = 4
+num_updates = 2000
+step_size_x = 0.01
+
+[network]
+name = "mlp"
+hidden = [4]
+activation = "tanh"
+"""
+
+
+def test_ctrl_c_leaves_a_state_from_which_distill_goes_on(coreshot, study_path, write_site, tmp_path, monkeypatch):
+    study_path.write_text(study_path.read_text().split("[method]")[0] + SLOW)
+    site = write_site("a")
+    coreshot("distill", study_path, site, "--out", "whole.coreset", "--client", "a")
+    advance = Lines.advance
+
+    def press_ctrl_c(lines, amount=1):
+        advance(lines, amount)
+        if lines._done == 5:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    monkeypatch.setattr(Lines, "advance", press_ctrl_c)
+    assert "stopped; a.coreset.unfinished has its state, and the same command goes on there" in coreshot(
+        "distill", study_path, site, "--out", "a.coreset", code=1
+    )
+    assert not (tmp_path / "a.coreset").exists()
+    monkeypatch.setattr(Lines, "advance", advance)
+    coreshot("distill", study_path, site, "--out", "a.coreset")
+    assert (tmp_path / "a.coreset").read_bytes() == (tmp_path / "whole.coreset").read_bytes()
+    assert not (tmp_path / "a.coreset.unfinished").exists()
