@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import json
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -14,8 +12,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from coreshot.cli_output import Json, console, print_facts, say, shown, working
 from coreshot.errors import CoreshotError
-from coreshot.progress import shown_on
 
 if TYPE_CHECKING:
     from coreshot.data.records import Encoded
@@ -23,9 +21,6 @@ if TYPE_CHECKING:
     from coreshot.study import Study
 
 study_app = typer.Typer(no_args_is_help=True, help="The public agreement of a study: write one, check one.")
-console = Console(width=None if sys.stdout.isatty() else 160)
-
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object, for machines.")]
 StudyPath = Annotated[Path, typer.Argument(metavar="STUDY", help="The study's TOML file.")]
 ModelPath = Annotated[Path, typer.Argument(metavar="MODEL", help="A folder that `coreshot fit` has written.")]
 DataPath = Annotated[Path, typer.Argument(metavar="DATA", help="CSV, parquet, npz, or a folder of images.")]
@@ -39,6 +34,7 @@ def new(
     guess: Annotated[bool, typer.Option("--guess", help="Guess kinds, ranges and values from the CSV, which must then be public.")] = False,
     image: Annotated[str | None, typer.Option("--image", help="The shape of images, such as 28,28,1.")] = None,
     classes: Annotated[str | None, typer.Option("--classes", help="Of images, with commas between.")] = None,
+    as_json: Json = False,
 ) -> None:
     """Write a study with comments that say what to fill in.
 
@@ -60,7 +56,10 @@ def new(
     else:
         text = image_template(out.stem, _shape(str(image)), _names(classes))
     _write_new(out, text.encode())
-    console.print(f"study: {out}; fill in what it asks for, then `coreshot study check {out}`", highlight=False, soft_wrap=True)
+    if as_json:
+        print_facts({"study": str(out)}, as_json)
+        return
+    say(f"study: {out}; fill in what it asks for, then `coreshot study check {out}`")
 
 
 def _shape(text: str) -> list[int]:
@@ -96,7 +95,7 @@ def check(study: StudyPath, as_json: Json = False) -> None:
         "releases": [release.to_dict() for release in found.releases],
         "promise": promise(found.releases),
     }
-    _print(facts, as_json)
+    print_facts(facts, as_json)
 
 
 def distill(
@@ -126,7 +125,7 @@ def distill(
         _print_findings(data, records.findings)
     message = _distilled(agreed, records, name, seed, out)
     facts = {"coreset": str(out), "client": name, "bytes": len(message), "records": len(records.x), "promise": promise(agreed.releases)}
-    _print(facts, as_json)
+    print_facts(facts, as_json)
 
 
 def _distilled(study: Study, records: Encoded, client: str, seed: int, out: Path) -> bytes:
@@ -141,7 +140,7 @@ def _distilled(study: Study, records: Encoded, client: str, seed: int, out: Path
         keep_compiled()
     keep, stop = out.with_name(f"{out.name}.unfinished"), threading.Event()
     try:
-        with shown_on(Console(stderr=True)) as progress, ctrl_c_asks_for(stop):
+        with working(as_json=True) as progress, ctrl_c_asks_for(stop):
             message = make_coreset(study, records.x, records.y, client=client, seed=seed, progress=progress, keep=keep, stop=stop)
     except StoppedError:
         kept = (
@@ -236,7 +235,7 @@ def predict(
     writer.writeheader()
     writer.writerows(rows)
     _write_new(out, buffer.getvalue().encode())
-    _print({"predictions": str(out), "records": len(rows)}, as_json)
+    print_facts({"predictions": str(out), "records": len(rows)}, as_json)
 
 
 def evaluate(
@@ -275,13 +274,13 @@ def evaluate(
         _write_new(picture, render(found.drawing, "png"))
         written["picture"] = str(picture)
     if as_json:
-        _print({**found.overall, **written, "clients": found.clients}, as_json)
+        print_facts({**found.overall, **written, "clients": found.clients}, as_json)
         return
-    _print({**found.overall, **written}, as_json)
+    print_facts({**found.overall, **written}, as_json)
     if found.clients:
         table = Table("client", *found.overall)
         for name, row in found.clients.items():
-            table.add_row(name, *map(_shown, row.values()))
+            table.add_row(name, *map(shown, row.values()))
         console.print(table)
 
 
@@ -381,36 +380,16 @@ def _print_model(folder: Path, as_json: bool) -> None:
     suspects = [client for client in model.clients if model.standings[client]["verdict"] == "suspect"]
     facts = {"model": str(folder), "clients": list(model.clients)}
     if as_json:
-        _print({**facts, "suspects": suspects, "standings": model.standings}, as_json)
+        print_facts({**facts, "suspects": suspects, "standings": model.standings}, as_json)
         return
-    _print(facts, as_json)
+    print_facts(facts, as_json)
     table = Table("client", "beside the others", "agreement", "", title="each client, left out", title_justify="left")
     for client, standing in model.standings.items():
         agreement = f"{standing['agreement']:.2f} ± {standing['error']:.2f}" if "agreement" in standing else ""
         table.add_row(client, standing["verdict"], agreement, standing["words"])
     console.print(table)
     for client in suspects:
-        console.print(
-            f"warning: {client} may be broken or hostile; ask its owner, or fit without it (`coreshot forget {folder} --client {client}`).",
-            highlight=False,
-            soft_wrap=True,
-            markup=False,
-        )
-
-
-def _print(facts: dict[str, Any], as_json: bool) -> None:
-    if as_json:
-        print(json.dumps(facts))
-        return
-    for key, value in facts.items():
-        shown = ", ".join(map(_shown, value)) if isinstance(value, list) else _shown(value)
-        console.print(f"{key}: {shown}", highlight=False, soft_wrap=True, markup=False)
-
-
-def _shown(value: Any) -> str:
-    if isinstance(value, dict):
-        return f"{value['name']} ({value['mechanism']})"
-    return f"{value:.4f}" if isinstance(value, float) else str(value)
+        say(f"warning: {client} may be broken or hostile; ask its owner, or fit without it (`coreshot forget {folder} --client '{client}'`).")
 
 
 def _read(path: Path) -> bytes:

@@ -64,6 +64,7 @@ LAYERS = [
     "model_page",
     "estimator",
     "audit",
+    "cli_output",
     "cli_audit",
     "cli_data",
     "cli_inspect",
