@@ -185,6 +185,19 @@ def test_a_picture_of_images(coreshot, tmp_path):
     assert "is there already" in coreshot("inspect", "site.coreset", "--study", "images.toml", "--picture", "page.png", code=2)
 
 
+def test_a_coreset_of_62_images_takes_hardly_more_than_its_numbers(coreshot, tmp_path):
+    """Of 28 x 28 pixels in float32; labels, names, hash and releases are in the other 5 %."""
+    names = [str(index) for index in range(62)]
+    coreshot("study", "new", "images.toml", "--image", "28,28,1", "--classes", ",".join(names))
+    path = tmp_path / "images.toml"
+    path.write_text(path.read_text().split("# What a site computes")[0] + POINTS.replace("num_points = 12", "num_points = 62"))
+    images = np.random.default_rng(0).integers(0, 256, (124, 28, 28), dtype=np.uint8)
+    np.savez(tmp_path / "site.npz", images=images, labels=np.asarray(names * 2))
+    coreshot("distill", "images.toml", "site.npz", "--out", "site.coreset")
+    payload = 62 * 28 * 28 * 4
+    assert payload < (tmp_path / "site.coreset").stat().st_size <= 1.05 * payload
+
+
 def test_a_model_of_points_needs_an_inference_and_gets_one(coreshot, study_path, write_site):
     for seed, name in enumerate(("a", "b")):
         coreshot("distill", with_points(study_path) if not seed else study_path, write_site(name, seed=seed), "--out", f"{name}.coreset")
