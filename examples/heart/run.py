@@ -52,9 +52,9 @@ FED_AVG = {
 }
 
 
-def look_alike(folder: Path) -> None:
+def look_alike(folder: Path, seed: int = 0) -> None:
     """Four files with the study's columns: a logistic truth, base rates and missing columns as the real hospitals have them."""
-    draws = np.random.default_rng(0)
+    draws = np.random.default_rng(seed)
     sizes, shifts = (303, 294, 123, 200), (0.0, -0.5, 3.0, 1.2)
     absent = {"hungarian": {"slope", "ca", "thal"}, "switzerland": {"chol", "fbs", "ca"}, "va": {"ca", "thal"}}
     for name, size, shift in zip(HOSPITALS, sizes, shifts, strict=True):

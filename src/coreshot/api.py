@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+import threading
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -12,30 +14,60 @@ import numpy as np
 
 from coreshot.data.validate import check_fits_learner, check_points
 from coreshot.errors import CoreshotError
-from coreshot.evaluate import Metrics, metrics, predict, sums
+from coreshot.evaluate import Metrics, Sums, metrics, predict, sums
 from coreshot.head import HeadPosterior
 from coreshot.inference import Inference
 from coreshot.inference.diagnostics import Diagnostics, diagnose
 from coreshot.keys import named_key
+from coreshot.leave_one_out import Standing, leave_one_out
 from coreshot.methods.one_shot import OneShot, Weighting
 from coreshot.methods.private_spectral import PrivateSpectral
 from coreshot.methods.spectral import Spectral
 from coreshot.privacy.records import behind_doors
+from coreshot.progress import Progress, Silent
+from coreshot.resume import Resumable, name_of_work
 from coreshot.study import Study
 from coreshot.types import Message, Points, Posterior, Predictive
 from coreshot.wire import decode_message, encode_message, read_header
 
 
-def distill(study: Study, x: Any, y: Any, *, client: str, seed: int = 0) -> bytes:
-    """A client's side: its data in, the one message that leaves out. x is [points, ...]; y is classes, or targets."""
+def distill(
+    study: Study,
+    x: Any,
+    y: Any,
+    *,
+    client: str,
+    seed: int = 0,
+    progress: Progress | None = None,
+    keep: Path | None = None,
+    stop: threading.Event | None = None,
+) -> bytes:
+    """A client's side: its data in, the one message that leaves out. x is [points, ...]; y is classes, or targets.
+
+    A learner that takes long goes on from the state in the file `keep`, if that is of the same work, and keeps its own there; after `stop` is set
+    it ends with a StoppedError.
+    """
     terms = study.agreement
     points = check_points(x, y, kind=terms.kind, input_shape=terms.input_shape, num_outputs=terms.num_outputs, client=client)
-    sender = _one_shot(study, inference=None)
+    sender, num_skipped = _one_shot(study, inference=None), 0
     if study.learner:
         check_fits_learner(points, kind=terms.kind, num_points=study.learner.num_points, client=client)
+        if keep is not None:
+            learner = Resumable(study.learner, keep, name_of_work(study, points, client, seed), stop or threading.Event())
+            sender, num_skipped = replace(sender, learner=learner), learner.num_skipped
     inbox = [Message("invitation", 0, {})]
     key = named_key(jax.random.key(seed), "clients")
-    answers = sender.reply(key, study.model, behind_doors({client: points}, study.releases), inbox, study.shared_key, on_chunk=lambda clients: None)
+    num_chunks = (study.learner or sender).num_chunks
+    shown: Progress = progress if progress is not None and num_chunks > 1 else Silent()
+    shown.begin(f"{client} learns" + (f", from {num_skipped} of {num_chunks} chunks on" if num_skipped else ""), num_chunks - num_skipped)
+    chunks = iter(range(num_chunks))
+
+    def on_chunk(num_clients: int) -> None:
+        if next(chunks) >= num_skipped:
+            shown.advance()
+
+    answers = sender.reply(key, study.model, behind_doors({client: points}, study.releases), inbox, study.shared_key, on_chunk)
+    shown.end()
     return encode_message(answers[client][0], study_hash=study.hash, client=client, releases=study.releases)
 
 
@@ -74,10 +106,14 @@ class FittedModel:
             raise CoreshotError(f"predict: inputs have shape {x.shape}, the study wants (points, *{self.study.agreement.input_shape}); reshape them.")
         return x
 
-    def evaluate(self, x: Any, y: Any) -> Metrics:
+    def sums(self, x: Any, y: Any) -> Sums:
+        """What metrics are made of; those of several files add up."""
         terms = self.study.agreement
         test = check_points(x, y, kind=terms.kind, input_shape=terms.input_shape, num_outputs=terms.num_outputs, client="test data")
-        return metrics(self.study.model, sums(self.study.model, self.posterior, test))
+        return sums(self.study.model, self.posterior, test)
+
+    def evaluate(self, x: Any, y: Any) -> Metrics:
+        return metrics(self.study.model, self.sums(x, y))
 
     def forget(self, data: bytes) -> FittedModel:
         """The model as if the client of this message, which is one of those it was fitted to, had never taken part; of a spectral study."""
@@ -114,3 +150,13 @@ def _fitted(study: Study, method: Any, state: Any, key: jax.Array) -> FittedMode
         return FittedModel(study, posterior, diagnose(study.model, posterior, info, jnp.zeros((0, *study.agreement.input_shape))), state=state)
     points = method.log_density(study.model, state).points
     return FittedModel(study, posterior, diagnose(study.model, posterior, info, points.x), points)
+
+
+def compare_clients(study: Study, messages: Mapping[str, bytes]) -> dict[str, Standing]:
+    """How each client's message stands to those of all others: is one of them broken, or hostile? In the order of their names."""
+    clients, method, model = sorted(messages), study.method, study.model
+    if not isinstance(method, Spectral):
+        why = "its points would need an inference for each client" if study.learner else "the noise of the promise hides what one client sent"
+        return {client: Standing("cannot be told", f"this study cannot be looked at client by client: {why}") for client in clients}
+    arrived = {client: decode_message(messages[client], study_hash=study.hash, releases=study.releases) for client in clients}
+    return leave_one_out(model.kind, clients, lambda client: method.moments_of(model, client, arrived[client]))

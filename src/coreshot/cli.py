@@ -1,9 +1,10 @@
-"""The commands. A user's mistake ends with one sentence and exit code 2, anything unexpected with a traceback and 1."""
+"""The commands. Exit codes: 0 done; 2 a user's mistake, with one sentence; 1 all else: unexpected, stopped, or a promise found broken."""
 
 from __future__ import annotations
 
 import os
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -17,16 +18,15 @@ from coreshot.cli_data import data_app
 from coreshot.cli_frontier import frontier
 from coreshot.cli_inspect import inspect
 from coreshot.cli_options import Overrides, Seeds, parse_seeds, whole_numbers
+from coreshot.cli_output import Json, console, print_json, say, working
 from coreshot.cli_study import register
 from coreshot.errors import CoreshotError
-from coreshot.progress import shown_on
 
 app = typer.Typer(
     add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, help="One-shot federated learning with Bayesian pseudocoresets."
 )
 app.add_typer(data_app, name="data")
 register(app)
-console = Console(width=None if sys.stdout.isatty() else 160)
 
 DEMO = ("moons_quick", "regression_quick")
 
@@ -44,6 +44,7 @@ def run(
     client_minutes: Annotated[
         float | None, typer.Option("--client-minutes", min=0.0, help="With --workers: stop a client's work after so long, and go on without it.")
     ] = None,
+    as_json: Json = False,
 ) -> None:
     """Run a preset and write results and a report; a run that was killed goes on where it stopped.
 
@@ -54,9 +55,9 @@ def run(
     loaded = [load_preset(preset, overrides or ())]
     folder = out or Path("runs") / loaded[0].name
     if plan:
-        _print_plan(loaded, parse_seeds(seeds))
+        _print_plan(loaded, parse_seeds(seeds), as_json)
         return
-    _run(loaded, folder, parse_seeds(seeds), _crew(workers, client_minutes))
+    _run(loaded, folder, parse_seeds(seeds), as_json, _crew(workers, client_minutes))
 
 
 @app.command()
@@ -64,6 +65,7 @@ def sweep(
     preset: Annotated[str, typer.Argument(help="A preset with a [sweep]: a name from `coreshot list`, or the path of a TOML file.")],
     overrides: Overrides = None,
     out: Annotated[Path | None, typer.Option("--out", help="Where results go; the default is runs/PRESET-sweep.")] = None,
+    as_json: Json = False,
 ) -> None:
     """The preset's grid search, the best combination first; it goes on where it stopped.
 
@@ -74,13 +76,16 @@ def sweep(
 
     keep_compiled()
     folder = out or Path("runs") / f"{Path(preset).stem}-sweep"
-    with shown_on(console) as progress:
+    with working(as_json) as progress:
         rows = run_sweep(preset, overrides or (), folder, progress)
+    if as_json:
+        print_json({"results": str(folder / "sweep.json"), "rows": rows})
+        return
     table = Table(*(escape(name) for name in rows[0]))
     for row in rows:
         table.add_row(*(f"{value:.4g}" if isinstance(value, float) else str(value) for value in row.values()))
     console.print(table)
-    console.print(f"results: {folder / 'sweep.json'}", highlight=False, soft_wrap=True)
+    say(f"results: {folder / 'sweep.json'}")
 
 
 @app.command()
@@ -93,6 +98,7 @@ def compare(
     seeds: Seeds = None,
     out: Annotated[Path | None, typer.Option("--out", help="Where results go; the default is runs/PRESET_compare.")] = None,
     markdown: Annotated[bool, typer.Option("--markdown", help="Print the table as Markdown, for a document.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Learners x inferences x K on one task, beside everything that a coreset has to beat: one table and one figure.
 
@@ -108,17 +114,20 @@ def compare(
     chosen = comparison(preset, overrides or (), _parse_names(learners), _parse_names(inferences), whole_numbers("--points", points, 1, "10,30"))
     folder = out or Path("runs") / chosen.name
     keep_compiled()
-    with shown_on(Console(stderr=True) if markdown else console) as progress:
+    with working(as_json or markdown) as progress:
         rows = per_client(run_presets([chosen], folder, parse_seeds(seeds), progress), chosen.task.num_clients)
     drawing = draw_comparison(rows)
     for kind in ("png", "svg"):
         write_bytes(folder / f"compare.{kind}", render(drawing, kind))
+    if as_json:
+        print_json({"results": str(folder / "results.json"), "figure": str(folder / "compare.png"), "rows": rows})
+        return
     if markdown:
         print(grid_markdown(comparison_grid(rows)), end="")
         return
     console.print(rich_table(chosen.name, comparison_grid(rows)))
-    console.print(f"results: {folder / 'results.json'}", highlight=False, soft_wrap=True)
-    console.print(f"figure:  {folder / 'compare.png'}", highlight=False, soft_wrap=True)
+    say(f"results: {folder / 'results.json'}")
+    say(f"figure:  {folder / 'compare.png'}")
 
 
 def _parse_names(text: str | None) -> list[str] | None:
@@ -126,13 +135,19 @@ def _parse_names(text: str | None) -> list[str] | None:
 
 
 @app.command("list")
-def list_presets() -> None:
-    """The presets that come with coreshot."""
+def list_presets(as_json: Json = False) -> None:
+    """The presets that come with coreshot.
+
+    Example: coreshot list
+    """
     from coreshot.preset import load_preset, preset_names
 
+    presets = {name: load_preset(name) for name in preset_names()}
+    if as_json:
+        print_json({name: {"title": one.title, "arms": [arm.label for arm in one.arms], "seeds": list(one.seeds)} for name, one in presets.items()})
+        return
     table = Table("preset", "what it shows", "arms", "seeds")
-    for name in preset_names():
-        preset = load_preset(name)
+    for name, preset in presets.items():
         table.add_row(name, preset.title, str(len(preset.arms)), ", ".join(map(str, preset.seeds)))
     console.print(table)
 
@@ -141,6 +156,7 @@ def list_presets() -> None:
 def report(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="A directory that `coreshot run` has written.")],
     markdown: Annotated[bool, typer.Option("--markdown", help="Print the tables as Markdown, for a document, and write nothing.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Make the report of a run anew: figures, and one HTML page that needs nothing else.
 
@@ -149,9 +165,17 @@ def report(
     from coreshot.report import markdown_table, read_communication, read_rows, write_report
 
     if markdown:
-        print(markdown_table(read_rows(folder), read_communication(folder)), end="")
+        text = markdown_table(read_rows(folder), read_communication(folder))
+        if as_json:
+            print_json({"markdown": text})
+        else:
+            print(text, end="")
         return
-    console.print(f"report: {write_report(folder)}", highlight=False, soft_wrap=True)
+    path = write_report(folder)
+    if as_json:
+        print_json({"report": str(path), "rows": read_rows(folder)})
+        return
+    say(f"report: {path}")
 
 
 app.command()(inspect)
@@ -160,15 +184,20 @@ app.command()(frontier)
 
 
 @app.command()
-def demo(out: Out = None, plan: Annotated[bool, typer.Option("--plan", help="Say what it would cost, and stop.")] = False) -> None:
-    """Both synthetic tasks, one seed, shortened: a few minutes on two cores."""
+def demo(
+    out: Out = None, plan: Annotated[bool, typer.Option("--plan", help="Say what it would cost, and stop.")] = False, as_json: Json = False
+) -> None:
+    """Both synthetic tasks, one seed, shortened: a few minutes on two cores.
+
+    Example: coreshot demo --out runs/demo
+    """
     from coreshot.preset import load_preset
 
     presets = [load_preset(name) for name in DEMO]
     if plan:
-        _print_plan(presets, None)
+        _print_plan(presets, None, as_json)
         return
-    _run(presets, out or Path("runs/demo"), None)
+    _run(presets, out or Path("runs/demo"), None, as_json)
 
 
 def _crew(workers: int, client_minutes: float | None) -> Any:
@@ -179,29 +208,36 @@ def _crew(workers: int, client_minutes: float | None) -> Any:
     return Processes(workers, client_minutes and 60 * client_minutes) if workers else None
 
 
-def _run(presets: list, folder: Path, seeds: list[int] | None, crew: Any = None) -> None:  # type: ignore[type-arg]
+def _run(presets: list, folder: Path, seeds: list[int] | None, as_json: bool, crew: Any = None) -> None:  # type: ignore[type-arg]
     from coreshot.compilation import keep_compiled
     from coreshot.experiment import run as run_presets
     from coreshot.report import summary_table, write_report
 
     keep_compiled()
-    with shown_on(console) as progress:
+    with working(as_json) as progress:
         rows = run_presets(presets, folder, seeds, progress, crew)
+    report = write_report(folder)
+    if as_json:
+        print_json({"results": str(folder / "results.json"), "report": str(report), "rows": rows})
+        return
     for table in summary_table(rows):
         console.print(table)
-    console.print(f"results: {folder / 'results.json'}", highlight=False, soft_wrap=True)
-    console.print(f"report:  {write_report(folder)}", highlight=False, soft_wrap=True)
+    say(f"results: {folder / 'results.json'}")
+    say(f"report:  {report}")
 
 
-def _print_plan(presets: list, seeds: list[int] | None) -> None:  # type: ignore[type-arg]
+def _print_plan(presets: list, seeds: list[int] | None, as_json: bool) -> None:  # type: ignore[type-arg]
     from coreshot.compilation import keep_compiled
-    from coreshot.plan import plan_table
+    from coreshot.plan import plan, plan_table
 
     keep_compiled()
-    with shown_on(console) as progress:
-        tables = [plan_table(preset, seeds, progress) for preset in presets]
-    for table in tables:
-        console.print(table)
+    with working(as_json) as progress:
+        plans = [plan(preset, seeds, progress) for preset in presets]
+    if as_json:
+        print_json({"plans": [{**asdict(one), "seconds": one.seconds} for one in plans]})
+        return
+    for one in plans:
+        console.print(plan_table(one))
 
 
 def main() -> None:
@@ -209,8 +245,16 @@ def main() -> None:
     try:
         app()
     except CoreshotError as error:
-        Console(stderr=True).print(f"coreshot: {error}", style="red", highlight=False, markup=False, soft_wrap=True)
-        sys.exit(2)
+        _end(str(error))
+    except OSError as error:
+        if error.filename is None:  # not of a file that somebody has named
+            raise
+        _end(f"{error.filename}: cannot be used ({error.strerror}); check the path, its permissions and the room on the disk.")
+
+
+def _end(sentence: str) -> None:
+    Console(stderr=True).print(f"coreshot: {sentence}", style="red", highlight=False, markup=False, soft_wrap=True)
+    sys.exit(2)
 
 
 if __name__ == "__main__":

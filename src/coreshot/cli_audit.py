@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from coreshot.cli_options import Overrides
+from coreshot.cli_output import Json, console, print_json, say, working
 from coreshot.errors import CoreshotError
-from coreshot.progress import shown_on
 
 if TYPE_CHECKING:
     from coreshot.audit.confidence import Estimate
@@ -23,8 +22,6 @@ if TYPE_CHECKING:
     from coreshot.preset import Preset
 
 TRIALS = 660  # with fewer, the share found at 1 % false positives has no lower limit
-
-console = Console(width=None if sys.stdout.isatty() else 160)
 
 
 def audit(
@@ -40,10 +37,11 @@ def audit(
     overrides: Overrides = None,
     out: Annotated[Path | None, typer.Option("--out", help="Where results go; the default is runs/PRESET-audit-NAME.")] = None,
     plan: Annotated[bool, typer.Option("--plan", help="Time one trial, say what all would cost, and stop.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Attack what a client would send: can one of its records be told from it, and does that fit what is promised?
 
-    An audit that was killed goes on where it stopped, and one with fewer trials is added to.
+    An audit that was killed goes on where it stopped, and one with fewer trials is added to. The exit code is 1 where a promise is broken.
 
     Example: coreshot audit moons_quick --learner class_mean --trials 300
     """
@@ -52,6 +50,7 @@ def audit(
     from coreshot.audit.run import plan as plan_audit
     from coreshot.compilation import keep_compiled
     from coreshot.preset import load_preset
+    from coreshot.storage import read_json
 
     check_trials(trials)
     loaded = load_preset(preset, overrides or ())
@@ -60,13 +59,23 @@ def audit(
     keep_compiled()
     task = loaded.resolved["task"]
     if plan:
-        console.print(_plan_table(subject, plan_audit(subject, trials, folder, seed, task)))
+        cost = plan_audit(subject, trials, folder, seed, task)
+        if as_json:
+            print_json({**asdict(cost), "seconds": cost.seconds})
+        else:
+            console.print(_plan_table(subject, cost))
         return
-    with shown_on(console) as progress:
+    with working(as_json) as progress:
         found = run_audit(subject, trials, folder, seed, task, progress)
-    console.print(_table(found), found.verdict, sep="\n", highlight=False)
-    console.print(f"results: {folder / 'audit.json'}", highlight=False, soft_wrap=True)
-    console.print(f"picture: {folder / 'audit.png'}", highlight=False, soft_wrap=True)
+    results, picture = folder / "audit.json", folder / "audit.png"
+    if as_json:
+        print_json({**read_json(results), "results": str(results), "picture": str(picture)})
+    else:
+        console.print(_table(found), found.verdict, sep="\n", highlight=False)
+        say(f"results: {results}")
+        say(f"picture: {picture}")
+    if found.is_refuted:
+        raise typer.Exit(1)
 
 
 def _subject(preset: Preset, learner: str | None, method: str | None, client: str | None, record: int | None, seed: int) -> Subject:

@@ -2,29 +2,28 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from coreshot.cli_output import Json, console, print_facts, say, working
 from coreshot.errors import CoreshotError
-from coreshot.progress import shown_on
 
 if TYPE_CHECKING:
     import numpy as np
 
     from coreshot.data.partition import Partitioner
+    from coreshot.data.readers.protocol import Role
     from coreshot.data.shelf import Holder, ImageSet
 
 data_app = typer.Typer(no_args_is_help=True, help="Federated handwriting: convert it once, look at it, download it.")
-console = Console(width=None if sys.stdout.isatty() else 160)
 
 PICTURE_LINES, PICTURE_COLUMNS = 8, 16
+ROLES: tuple[Role, ...] = ("train", "extra", "test")
 
 
 @data_app.command()
@@ -40,6 +39,7 @@ def add(
     assignments: Annotated[
         list[str] | None, typer.Option("--set", help="A setting of the partition, such as num_partitions=100; may be repeated.")
     ] = None,
+    as_json: Json = False,
 ) -> None:
     """Convert data once, into a memory-mapped layout with one client after another.
 
@@ -51,7 +51,7 @@ def add(
 
     if background not in (None, "black", "white"):
         raise CoreshotError(f"--background {background}: it is black or white.")
-    with shown_on(console) as progress:
+    with working(as_json) as progress:
         data, is_new = convert.add(
             name,
             source,
@@ -61,23 +61,32 @@ def add(
             partitioner=_partitioner(partition, assignments or []),
             progress=progress,
         )
+    if as_json:
+        print_facts({**_facts(data), "is_new": is_new}, as_json)
+        return
     if not is_new:
-        _say(f"{name}: is already there, from the same files")
+        say(f"{name}: is already there, from the same files")
         return
     was = data.index["background_of_source"]
-    _say(f"background: {'given as' if background else 'found to be'} {was} in the source{', so pixels were inverted' if was == 'white' else ''}")
-    _say(f"{name}: {', '.join(_counts(data))}; `coreshot data show {name}` shows it")
+    say(f"background: {'given as' if background else 'found to be'} {was} in the source{', so pixels were inverted' if was == 'white' else ''}")
+    say(f"{name}: {', '.join(_counts(data))}; `coreshot data show {name}` shows it")
 
 
 @data_app.command("list")
-def list_sets() -> None:
-    """The sets on the shelf; it lies in ~/.coreshot/data, or where the environment variable CORESHOT_DATA says."""
+def list_sets(as_json: Json = False) -> None:
+    """The sets on the shelf; it lies in ~/.coreshot/data, or where the environment variable CORESHOT_DATA says.
+
+    Example: coreshot data list
+    """
     from coreshot.data import shelf
 
+    if as_json:
+        print_facts({"shelf": str(shelf.home()), "sets": [_facts(shelf.open_set(name)) for name in shelf.names()]}, as_json)
+        return
     table = Table("name", "training clients", "extra clients", "images", "test images", "source")
     for name in shelf.names():
         data = shelf.open_set(name)
-        sizes = {role: sum(holder.count for holder in data.of_role(role)) for role in ("train", "extra", "test")}
+        sizes = {role: sum(holder.count for holder in data.of_role(role)) for role in ROLES}
         table.add_row(
             name,
             str(len(data.of_role("train"))),
@@ -89,13 +98,14 @@ def list_sets() -> None:
     if table.row_count:
         console.print(table)
     else:
-        _say(f"{shelf.home()}: no data yet; add some with `coreshot data add NAME --from PATH`")
+        say(f"{shelf.home()}: no data yet; add some with `coreshot data add NAME --from PATH`")
 
 
 @data_app.command()
 def show(
     name: Annotated[str, typer.Argument(help="A name from `coreshot data list`.")],
     picture: Annotated[Path | None, typer.Option("--picture", help="Where the picture goes, a PNG file; the default is NAME.png here.")] = None,
+    as_json: Json = False,
 ) -> None:
     """Who holds how much of what, where it came from, and a picture of some images.
 
@@ -110,19 +120,22 @@ def show(
     path = picture or Path(f"{name}.png")
     if path.exists():
         raise CoreshotError(f"{path}: is already there, and nothing is overwritten; say where the picture goes with --picture.")
+    write_bytes(path, png(_picture(data)))
+    if as_json:
+        print_facts({**_facts(data), "picture": str(path)}, as_json)
+        return
     console.print(_roles_table(data))
     present = sorted(set(data.labels.tolist()))
-    _say(f"classes: {len(present)} of {NUM_CLASSES}: {''.join(CHARACTERS[label] for label in present)}")
-    _say(f"background of the source: {data.index['background_of_source']}; here 0 is paper and 255 ink")
+    say(f"classes: {len(present)} of {NUM_CLASSES}: {''.join(CHARACTERS[label] for label in present)}")
+    say(f"background of the source: {data.index['background_of_source']}; here 0 is paper and 255 ink")
     partition = data.index["options"]["partition"]
-    _say(f"clients: {'as the source has them' if partition is None else ', '.join(f'{key} = {value}' for key, value in partition.items())}")
+    say(f"clients: {'as the source has them' if partition is None else ', '.join(f'{key} = {value}' for key, value in partition.items())}")
     shared = {holder.name for holder in data.of_role("test")} & {holder.name for holder in data.of_role("train", "extra")}
     if shared:
-        _say(f"test images: of {len(shared)} clients that also train (the source is split by image, not by client)")
+        say(f"test images: of {len(shared)} clients that also train (the source is split by image, not by client)")
     for source in data.index["sources"]:
-        _say(f"source: {source['file']}, {source['bytes']:,} bytes, sha256 {source['sha256']}")
-    write_bytes(path, png(_picture(data)))
-    _say(f"picture: {path}")
+        say(f"source: {source['file']}, {source['bytes']:,} bytes, sha256 {source['sha256']}")
+    say(f"picture: {path}")
 
 
 @data_app.command()
@@ -130,6 +143,7 @@ def get(
     url: Annotated[str, typer.Argument(help="The address of a file, http or https.")],
     sha256: Annotated[str, typer.Option("--sha256", help="The checksum that the file must have.")],
     folder: Annotated[Path, typer.Option("--to", help="The folder that it goes to.")] = Path(),
+    as_json: Json = False,
 ) -> None:
     """Download a file; goes on where it stopped, and keeps it only if its SHA-256 is right.
 
@@ -137,13 +151,23 @@ def get(
     """
     from coreshot.data.download import download
 
-    with shown_on(console) as progress:
+    with working(as_json) as progress:
         path, is_new = download(url, folder, sha256, progress)
-    _say(f"{path}: {'downloaded, its SHA-256 is right' if is_new else 'is already there, its SHA-256 is right'}")
+    if as_json:
+        print_facts({"file": str(path), "sha256": sha256, "is_new": is_new}, as_json)
+        return
+    say(f"{path}: {'downloaded, its SHA-256 is right' if is_new else 'is already there, its SHA-256 is right'}")
 
 
-def _say(line: str) -> None:
-    console.print(line, highlight=False, markup=False, soft_wrap=True)
+def _facts(data: ImageSet) -> dict[str, Any]:
+    return {
+        "name": data.name,
+        **{role: {"clients": len(held), "images": sum(holder.count for holder in held)} for role in ROLES for held in [data.of_role(role)]},
+        "classes": sorted(set(data.labels.tolist())),
+        "background_of_source": data.index["background_of_source"],
+        "partition": data.index["options"]["partition"],
+        "sources": data.index["sources"],
+    }
 
 
 def _partitioner(name: str | None, assignments: Sequence[str]) -> Partitioner | None:
@@ -176,7 +200,7 @@ def _roles_table(data: ImageSet) -> Table:
     import numpy as np
 
     table = Table(data.name, "clients", "images", "images a client", "classes a client")
-    for role in ("train", "extra", "test"):
+    for role in ROLES:
         holders = data.of_role(role)
         if holders:
             sizes = np.array([holder.count for holder in holders])

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from coreshot.cli_audit import TRIALS
 from coreshot.cli_options import Overrides, Seeds, parse_seeds
-from coreshot.progress import shown_on
-
-console = Console(width=None if sys.stdout.isatty() else 160)
+from coreshot.cli_output import Json, console, print_json, say, working
 
 
 def frontier(
@@ -24,7 +19,7 @@ def frontier(
     seeds: Seeds = None,
     out: Annotated[Path | None, typer.Option("--out", help="Where results go; the default is runs/PRESET-frontier.")] = None,
     markdown: Annotated[bool, typer.Option("--markdown", help="Print the table as Markdown, for a document.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the rows as JSON, for machines.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Run a preset, audit what each of its arms sends, and set quality beside the attack's success and beside epsilon.
 
@@ -43,11 +38,14 @@ def frontier(
     loaded, chosen = load_preset(preset, overrides or ()), parse_seeds(seeds)
     folder = out or Path("runs") / f"{loaded.name}-frontier"
     keep_compiled()
-    with shown_on(Console(stderr=True) if as_json or markdown else console) as progress:
+    with working(as_json or markdown) as progress:
         rows = run_frontier(loaded, trials, folder, chosen, progress)
-    if as_json or markdown:
-        print(json.dumps(rows) if as_json else grid_markdown(frontier_grid(rows)), end="")
+    if as_json:
+        print_json({"results": str(folder / "frontier.json"), "picture": str(folder / "frontier.png"), "rows": rows})
+        return
+    if markdown:
+        print(grid_markdown(frontier_grid(rows)), end="")
         return
     console.print(rich_table(loaded.name, frontier_grid(rows)))
-    console.print(f"results: {folder / 'frontier.json'}", highlight=False, soft_wrap=True)
-    console.print(f"picture: {folder / 'frontier.png'}", highlight=False, soft_wrap=True)
+    say(f"results: {folder / 'frontier.json'}")
+    say(f"picture: {folder / 'frontier.png'}")

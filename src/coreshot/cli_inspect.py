@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
+from coreshot.cli_output import console, print_json, say
 from coreshot.errors import CoreshotError
 
 if TYPE_CHECKING:
@@ -18,7 +16,6 @@ if TYPE_CHECKING:
     from coreshot.study import Study
     from coreshot.types import Points
 
-console = Console(width=None if sys.stdout.isatty() else 160)
 MAX_LINES = 20  # of points in the table
 MAX_COLUMNS = 10
 
@@ -47,12 +44,14 @@ def inspect(
         seen = inspect_message(data, str(path))
         points = _points(agreed, data) if agreed else None
         near = _nearness(agreed, points, against) if agreed and against else None
+        if picture:
+            _draw(agreed, points, picture)
         if as_json:
-            print(json.dumps(_facts(path, seen, points, near)))
+            print_json(_facts(path, seen, points, near))
             continue
         _print(path, seen, agreed, points, near)
         if picture:
-            _draw(agreed, points, picture)
+            say(f"picture: {picture}")
 
 
 def _points(study: Study, data: bytes) -> Points | None:
@@ -99,7 +98,7 @@ def _facts(path: Path, seen: Inspected, points: Points | None, near: dict[str, A
 
 
 def _print(path: Path, seen: Inspected, study: Study | None, points: Points | None, near: dict[str, Any] | None) -> None:
-    console.print(f"{path}: {seen.summary}", highlight=False, soft_wrap=True, markup=False)
+    say(f"{path}: {seen.summary}")
     arrays = Table("array", "type", "shape", "bytes")
     for name, kind, shape, size in seen.arrays:
         arrays.add_row(name, kind, shape, f"{size:,}")
@@ -109,12 +108,12 @@ def _print(path: Path, seen: Inspected, study: Study | None, points: Points | No
         releases.add_row(release.name, release.content, release.mechanism, noise)
     console.print(arrays, releases, sep="\n")
     if study is not None:
-        console.print("It is of this study, and declares what the study says.", highlight=False)
+        say("It is of this study, and declares what the study says.")
         _print_points(study, points)
     if near is not None:
         for key, value in near.items():
-            console.print(f"{key}: {value:.4g}" if isinstance(value, float) else f"{key}: {value}", highlight=False)
-    console.print(seen.promise, highlight=False, soft_wrap=True, markup=False)
+            say(f"{key}: {value:.4g}" if isinstance(value, float) else f"{key}: {value}")
+    say(seen.promise)
 
 
 def _print_points(study: Study, points: Points | None) -> None:
@@ -122,10 +121,10 @@ def _print_points(study: Study, points: Points | None) -> None:
     from coreshot.schema import Table as Columns
 
     if points is None:
-        console.print("It holds rows of feature space, each a mixture of all records; there are no points to show.", highlight=False)
+        say("It holds rows of feature space, each a mixture of all records; there are no points to show.")
         return
     if not isinstance(study.inputs, Columns):
-        console.print(f"{points.num_points} images; --picture FILE.png draws them.", highlight=False)
+        say(f"{points.num_points} images; --picture FILE.png draws them.")
         return
     decoded = study.inputs.decode(points.x)  # type: ignore[arg-type]
     names = list(decoded)[:MAX_COLUMNS]
@@ -152,4 +151,3 @@ def _draw(study: Study | None, points: Points | None, picture: Path) -> None:
     labels = np.argmax(np.asarray(points.y), axis=1)
     titles = [study.target.classes[label] for label in labels] if isinstance(study.target, Classes) else [""] * len(labels)
     write_bytes(picture, png(gallery(points.x, titles, show_scale=True)))
-    console.print(f"picture: {picture}", highlight=False, soft_wrap=True)

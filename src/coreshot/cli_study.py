@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-import json
-import sys
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,16 +12,15 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from coreshot.cli_output import Json, console, print_facts, say, shown, working
 from coreshot.errors import CoreshotError
 
 if TYPE_CHECKING:
+    from coreshot.data.records import Encoded
     from coreshot.schema import Finding
     from coreshot.study import Study
 
 study_app = typer.Typer(no_args_is_help=True, help="The public agreement of a study: write one, check one.")
-console = Console(width=None if sys.stdout.isatty() else 160)
-
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object, for machines.")]
 StudyPath = Annotated[Path, typer.Argument(metavar="STUDY", help="The study's TOML file.")]
 ModelPath = Annotated[Path, typer.Argument(metavar="MODEL", help="A folder that `coreshot fit` has written.")]
 DataPath = Annotated[Path, typer.Argument(metavar="DATA", help="CSV, parquet, npz, or a folder of images.")]
@@ -38,6 +34,7 @@ def new(
     guess: Annotated[bool, typer.Option("--guess", help="Guess kinds, ranges and values from the CSV, which must then be public.")] = False,
     image: Annotated[str | None, typer.Option("--image", help="The shape of images, such as 28,28,1.")] = None,
     classes: Annotated[str | None, typer.Option("--classes", help="Of images, with commas between.")] = None,
+    as_json: Json = False,
 ) -> None:
     """Write a study with comments that say what to fill in.
 
@@ -59,7 +56,10 @@ def new(
     else:
         text = image_template(out.stem, _shape(str(image)), _names(classes))
     _write_new(out, text.encode())
-    console.print(f"study: {out}; fill in what it asks for, then `coreshot study check {out}`", highlight=False, soft_wrap=True)
+    if as_json:
+        print_facts({"study": str(out)}, as_json)
+        return
+    say(f"study: {out}; fill in what it asks for, then `coreshot study check {out}`")
 
 
 def _shape(text: str) -> list[int]:
@@ -95,7 +95,7 @@ def check(study: StudyPath, as_json: Json = False) -> None:
         "releases": [release.to_dict() for release in found.releases],
         "promise": promise(found.releases),
     }
-    _print(facts, as_json)
+    print_facts(facts, as_json)
 
 
 def distill(
@@ -108,9 +108,10 @@ def distill(
 ) -> None:
     """Turn this site's records into the one file that leaves it. Nothing is sent.
 
+    A learner that takes long shows how long still; Ctrl-C stops it, and the same command goes on where it stopped.
+
     Example: coreshot distill study.toml patients.csv --out site.coreset
     """
-    from coreshot.api import distill as make_coreset
     from coreshot.data.records import read_records
     from coreshot.model_folder import check_client_name
     from coreshot.privacy.promise import promise
@@ -122,10 +123,34 @@ def distill(
     records = read_records(data, agreed.inputs, agreed.target)  # type: ignore[arg-type]
     if not as_json:
         _print_findings(data, records.findings)
-    message = make_coreset(agreed, records.x, records.y, client=name, seed=seed)
-    _write_new(out, message)
+    message = _distilled(agreed, records, name, seed, out)
     facts = {"coreset": str(out), "client": name, "bytes": len(message), "records": len(records.x), "promise": promise(agreed.releases)}
-    _print(facts, as_json)
+    print_facts(facts, as_json)
+
+
+def _distilled(study: Study, records: Encoded, client: str, seed: int, out: Path) -> bytes:
+    """Written to `out`; what a run that is stopped keeps lies beside it, and goes away with its end."""
+    import threading
+
+    from coreshot.api import distill as make_coreset
+    from coreshot.compilation import keep_compiled
+    from coreshot.resume import StoppedError, ctrl_c_asks_for
+
+    if study.learner:
+        keep_compiled()
+    keep, stop = out.with_name(f"{out.name}.unfinished"), threading.Event()
+    try:
+        with working(as_json=True) as progress, ctrl_c_asks_for(stop):
+            message = make_coreset(study, records.x, records.y, client=client, seed=seed, progress=progress, keep=keep, stop=stop)
+    except StoppedError:
+        kept = (
+            f"{keep} has its state, and the same command goes on there" if keep.exists() else "this study's work cannot be cut, and will begin anew"
+        )
+        Console(stderr=True).print(f"coreshot: stopped; {kept}.", highlight=False, markup=False, soft_wrap=True)
+        raise typer.Exit(1) from None
+    _write_new(out, message)
+    keep.unlink(missing_ok=True)
+    return message
 
 
 def fit(
@@ -155,7 +180,7 @@ def fit(
                 f"{folder}: client {twice[0]} is in it already; forget it first." if new else "fit --add: give coresets, then the model."
             )
         refit(model, {**known, **new})
-        _print({"model": str(folder), "clients": sorted({**known, **new})}, as_json)
+        _print_model(folder, as_json)
         return
     if study is None or out is None:
         raise CoreshotError("fit: needs --study FILE and --out FOLDER (or --add, to add to a model).")
@@ -164,7 +189,7 @@ def fit(
     agreed = read_study(study)
     arrived = by_client({path: _read(path) for path in coresets})
     write_model(out, study.read_text(), arrived, _inference(inference) if agreed.learner else None, "mass", seed)
-    _print({"model": str(out), "clients": sorted(arrived)}, as_json)
+    _print_model(out, as_json)
 
 
 def forget(
@@ -184,7 +209,7 @@ def forget(
         raise CoreshotError(f"{model}: {client} is its only client, and without it there is no model; remove the folder.")
     del coresets[client]
     refit(opened, coresets)
-    _print({"model": str(model), "clients": sorted(coresets)}, as_json)
+    _print_model(model, as_json)
 
 
 def predict(
@@ -210,21 +235,66 @@ def predict(
     writer.writeheader()
     writer.writerows(rows)
     _write_new(out, buffer.getvalue().encode())
-    _print({"predictions": str(out), "records": len(rows)}, as_json)
+    print_facts({"predictions": str(out), "records": len(rows)}, as_json)
 
 
-def evaluate(model: ModelPath, data: DataPath, as_json: Json = False) -> None:
-    """How good a model is on records whose targets are known.
+def evaluate(
+    model: ModelPath,
+    data: DataPath,
+    html: Annotated[Path | None, typer.Option("--html", help="Write a page about the model here; it needs nothing else.")] = None,
+    picture: Annotated[
+        Path | None, typer.Option("--picture", help="Write the reliability diagram, or the coverage of intervals, here as PNG.")
+    ] = None,
+    by: Annotated[
+        str | None, typer.Option("--by", help="The column that says whose record it is; the default is client, where there is one.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """How good a model is on records whose targets are known, for each client too; on request as a page or a picture.
 
-    Example: coreshot evaluate model held-out.csv
+    Example: coreshot evaluate model held-out.csv --html model.html
     """
     from coreshot.data.records import read_records
+    from coreshot.figures import render
     from coreshot.model_folder import open_model
+    from coreshot.model_page import evaluate_model, model_page
 
-    fitted = open_model(model).load()
+    for path in (html, picture):
+        if path is not None and path.exists():
+            raise CoreshotError(f"{path}: is there already; use another name, or remove it.")
+    folder = open_model(model)
+    fitted = folder.load()
     records = read_records(data, fitted.study.inputs, fitted.study.target)  # type: ignore[arg-type]
-    found = asdict(fitted.evaluate(records.x, records.y))
-    _print({"records": len(records.x), **{name: value for name, value in found.items() if value is not None}}, as_json)
+    found = evaluate_model(fitted, records.x, records.y, _owners(data, by))
+    written = {}
+    if html is not None:
+        _write_new(html, model_page(folder, fitted, found, data.name))
+        written["page"] = str(html)
+    if picture is not None:
+        _write_new(picture, render(found.drawing, "png"))
+        written["picture"] = str(picture)
+    if as_json:
+        print_facts({**found.overall, **written, "clients": found.clients}, as_json)
+        return
+    print_facts({**found.overall, **written}, as_json)
+    if found.clients:
+        table = Table("client", *found.overall)
+        for name, row in found.clients.items():
+            table.add_row(name, *map(shown, row.values()))
+        console.print(table)
+
+
+def _owners(data: Path, by: str | None) -> Any:
+    """Whose record each is, as an array; None where the file does not say it."""
+    import numpy as np
+
+    from coreshot.data.records import read_columns
+
+    columns = read_columns(data) if data.is_file() else {}
+    cells = columns.get(by or "client")
+    if cells is None and by is not None:
+        raise CoreshotError(f"--by {by}: {data} has no such column; it has {', '.join(columns) or 'none'}.")
+    return None if cells is None else np.asarray(["(not given)" if cell is None else str(cell) for cell in cells])
 
 
 def register(app: typer.Typer) -> None:
@@ -302,19 +372,24 @@ def _print_findings(path: Path, findings: Sequence[Finding]) -> None:
     console.print(table)
 
 
-def _print(facts: dict[str, Any], as_json: bool) -> None:
+def _print_model(folder: Path, as_json: bool) -> None:
+    """Who is in it, and how each client stands to the others."""
+    from coreshot.model_folder import open_model
+
+    model = open_model(folder)
+    suspects = [client for client in model.clients if model.standings[client]["verdict"] == "suspect"]
+    facts = {"model": str(folder), "clients": list(model.clients)}
     if as_json:
-        print(json.dumps(facts))
+        print_facts({**facts, "suspects": suspects, "standings": model.standings}, as_json)
         return
-    for key, value in facts.items():
-        shown = ", ".join(map(_shown, value)) if isinstance(value, list) else _shown(value)
-        console.print(f"{key}: {shown}", highlight=False, soft_wrap=True, markup=False)
-
-
-def _shown(value: Any) -> str:
-    if isinstance(value, dict):
-        return f"{value['name']} ({value['mechanism']})"
-    return f"{value:.4f}" if isinstance(value, float) else str(value)
+    print_facts(facts, as_json)
+    table = Table("client", "beside the others", "agreement", "", title="each client, left out", title_justify="left")
+    for client, standing in model.standings.items():
+        agreement = f"{standing['agreement']:.2f} ± {standing['error']:.2f}" if "agreement" in standing else ""
+        table.add_row(client, standing["verdict"], agreement, standing["words"])
+    console.print(table)
+    for client in suspects:
+        say(f"warning: {client} may be broken or hostile; ask its owner, or fit without it (`coreshot forget {folder} --client '{client}'`).")
 
 
 def _read(path: Path) -> bytes:

@@ -1,6 +1,7 @@
 """model/: a fitted model as a folder that a coordinator keeps, sends, adds to and forgets from.
 
-    model.toml              format, study hash, inference, and which coresets it was fitted to; written last: what it does not name is not there
+    model.toml              format, study hash, inference, which coresets it was fitted to and how each stands to the others;
+                            written last: what it does not name is not there
     study.toml              the study, as it was agreed on
     coresets/NAME.coreset   what each client sent
     posterior-HASH.safetensors
@@ -15,11 +16,11 @@ import hashlib
 import re
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from coreshot.api import FittedModel, fit
+from coreshot.api import FittedModel, compare_clients, fit
 from coreshot.config import decode_named, encode_named
 from coreshot.errors import CoreshotError
 from coreshot.inference import INFERENCES, Inference
@@ -44,6 +45,7 @@ class ModelFolder:
     weighting: Weighting
     seed: int
     clients: tuple[str, ...]
+    standings: dict[str, dict[str, Any]]  # of each client to the others: verdict, words and numbers
 
     def coresets(self) -> dict[str, bytes]:
         return {client: (self.path / "coresets" / f"{client}.coreset").read_bytes() for client in self.clients}
@@ -71,7 +73,9 @@ def open_model(path: Path) -> ModelFolder:
     if values.get("format") != FORMAT:
         raise CoreshotError(f"{path}: is of format {values.get('format')}, this coreshot reads {FORMAT}; use the version that wrote it.")
     study = (path / "study.toml").read_text()
-    return ModelFolder(path, study, values.get("inference"), values["weighting"], values["seed"], tuple(values["clients"]))
+    return ModelFolder(
+        path, study, values.get("inference"), values["weighting"], values["seed"], tuple(values["clients"]), values.get("standing", {})
+    )
 
 
 def _values(path: Path) -> dict[str, Any]:
@@ -116,9 +120,15 @@ def write_model(
     name = f"posterior-{hashlib.sha256(data).hexdigest()[:16]}.safetensors"
     write_bytes(path / name, data)
     settings = encode_named(INFERENCES, inference) if inference is not None else None
-    write_bytes(path / "model.toml", _model_toml(study.hash, name, list(ordered), settings, weighting, seed).encode())
+    standings = {client: _rounded(asdict(standing)) for client, standing in compare_clients(study, ordered).items()}
+    write_bytes(path / "model.toml", _model_toml(study.hash, name, standings, settings, weighting, seed).encode())
     _remove_unnamed(path, name, set(ordered))
     return model
+
+
+def _rounded(values: dict[str, Any]) -> dict[str, Any]:
+    """To what a person reads, so that the last bit of a sum is in no file."""
+    return {key: round(value, 4) if isinstance(value, float) else value for key, value in values.items() if value is not None}
 
 
 def _remove_unnamed(path: Path, posterior: str, clients: set[str]) -> None:
@@ -132,11 +142,15 @@ def _remove_unnamed(path: Path, posterior: str, clients: set[str]) -> None:
         file.unlink()
 
 
-def _model_toml(study_hash: str, posterior: str, clients: list[str], inference: dict[str, Any] | None, weighting: str, seed: int) -> str:
+def _model_toml(
+    study_hash: str, posterior: str, standings: Mapping[str, Mapping[str, Any]], inference: dict[str, Any] | None, weighting: str, seed: int
+) -> str:
     lines = [f"format = {FORMAT}", f'study = "{study_hash}"', f'posterior = "{posterior}"', f'weighting = "{weighting}"', f"seed = {seed}"]
-    lines.append("clients = [" + ", ".join(f'"{client}"' for client in clients) + "]")
-    if inference is not None:
-        lines += ["", "[inference]", *(f"{key} = {_toml(value)}" for key, value in inference.items() if value is not None)]
+    lines.append(f"clients = {_toml(list(standings))}")
+    tables = {} if inference is None else {"inference": inference}
+    tables |= {f'standing."{client}"': dict(standing) for client, standing in standings.items()}
+    for name, values in tables.items():
+        lines += ["", f"[{name}]", *(f"{key} = {_toml(value)}" for key, value in values.items() if value is not None)]
     return "\n".join(lines) + "\n"
 
 

@@ -9,7 +9,7 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
@@ -33,40 +33,60 @@ from coreshot.wire import Ledger, encode_message
 NUM_PROBES = 10  # training steps that are timed
 
 
-def plan_table(preset: Preset, seeds: Sequence[int] | None, progress: Progress) -> Table:
-    """One line per learner and per inference, and the total."""
+@dataclass(frozen=True)
+class Cost:
+    """Of one part of a preset, over all seeds."""
+
+    part: str
+    what: str
+    room: str  # in memory or on disk
+    wire: str
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Plan:
+    preset: str
+    num_clients: int
+    num_seeds: int
+    parts: list[Cost]
+
+    @property
+    def seconds(self) -> float:
+        return sum(part.seconds for part in self.parts)
+
+
+def plan(preset: Preset, seeds: Sequence[int] | None, progress: Progress) -> Plan:
+    """One part per learner, per inference and per method."""
     seeds = seeds or preset.seeds
     data: FederatedData = preset.task.make(seeds[0])
-    table = Table(
-        "part", "what", "memory or disk", "wire, all seeds", "time, about", title=f"{preset.name}: {len(data.clients)} clients, {len(seeds)} seeds"
-    )
-    total = 0.0
+    parts = []
     for name in sorted({arm.learner for arm in preset.arms if arm.learner}):
         progress.say(f"{preset.name}: timing {name}")
         learner, study = preset.learners[name], preset.study(name, seeds[0])
         seconds = len(seeds) * _learner_seconds(study.model, learner, data)
-        total += seconds
-        table.add_row(
-            f"clients: {name}",
-            _work(learner, len(data.clients)),
-            _room(learner, study.model, data),
-            _wire(preset, name, data, len(seeds)),
-            _time(seconds),
-        )
+        what, room = _work(learner, len(data.clients)), _room(learner, study.model, data)
+        parts.append(Cost(f"clients: {name}", what, room, _wire(preset, name, data, len(seeds)), seconds))
     for name in sorted({arm.inference for arm in preset.arms if arm.inference}):
         progress.say(f"{preset.name}: timing {name}")
         inference = preset.inferences[name]
         passes = [inference.num_passes(_num_received(preset, arm, data)) for arm in preset.arms if arm.inference == name]
         seconds = len(seeds) * sum(passes) * inference.num_chains * _pass_seconds(preset.model, _probe(data), 1)
-        total += seconds
-        table.add_row(f"server: {name}", f"{max(passes):,} passes x {inference.num_chains} chains x {len(passes)} arms", "", "", _time(seconds))
+        parts.append(Cost(f"server: {name}", f"{max(passes):,} passes x {inference.num_chains} chains x {len(passes)} arms", "", "", seconds))
     for name in sorted({arm.method for arm in preset.arms if arm.method}):
         progress.say(f"{preset.name}: timing {name}")
         uses = sum(arm.method == name for arm in preset.arms)
         seconds, wire = _method_cost(preset, name, data, len(seeds) * uses)
-        total += seconds
-        table.add_row(f"method: {name}", f"{preset.methods[name].num_rounds:,} rounds x {uses} arms", "", wire, _time(seconds))
-    table.add_row("total", "", "", "", _time(total))
+        parts.append(Cost(f"method: {name}", f"{preset.methods[name].num_rounds:,} rounds x {uses} arms", "", wire, seconds))
+    return Plan(preset.name, len(data.clients), len(seeds), parts)
+
+
+def plan_table(found: Plan) -> Table:
+    title = f"{found.preset}: {found.num_clients} clients, {found.num_seeds} seeds"
+    table = Table("part", "what", "memory or disk", "wire, all seeds", "time, about", title=title)
+    for part in found.parts:
+        table.add_row(part.part, part.what, part.room, part.wire, _time(part.seconds))
+    table.add_row("total", "", "", "", _time(found.seconds))
     return table
 
 

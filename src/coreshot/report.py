@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jinja2 import Environment, PackageLoader, StrictUndefined
 from rich.markup import escape
 from rich.table import Table
 
@@ -21,6 +19,7 @@ from coreshot.errors import CoreshotError
 from coreshot.evaluate import NUM_BINS
 from coreshot.experiment import Job, collect, finished_jobs, has_curve, load_presets, load_state
 from coreshot.figures import IMAGE_CLIENTS, Drawing, Panel, draw, draw_images, render
+from coreshot.page import Grid, render_page, shown_image
 from coreshot.posterior_file import posterior_of
 from coreshot.preset import Preset
 from coreshot.storage import read_json, write_bytes
@@ -66,15 +65,6 @@ CHECKS = (
     Column("effective_samples", "effective samples", ".0f"),
     Column("num_divergences", "divergences", ".0f"),
 )
-
-
-@dataclass(frozen=True)
-class Grid:
-    """A table as text: the terminal and the page show the same one. Columns from `first_number` on are numbers."""
-
-    headings: list[str]
-    lines: list[list[str]]
-    first_number: int = 1
 
 
 def summary_table(rows: list[Row]) -> list[Table]:
@@ -150,8 +140,8 @@ def write_report(folder: Path) -> Path:
         raise CoreshotError(f"{folder}: no arm has finished, so there is nothing to report; run the same `coreshot run` again, it goes on.")
     rows = _joined(collect(folder), read_json(folder / "diagnostics.json"))
     sections = [_section(folder, preset, [job for job in jobs if job.preset.name == preset.name], rows) for preset in presets]
-    environment = Environment(loader=PackageLoader("coreshot"), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    page = environment.get_template("report.html.j2").render(
+    page = render_page(
+        "report.html.j2",
         sections=sections,
         weightings={row["weighting"] for row in rows},
         num_bins=NUM_BINS,
@@ -159,7 +149,7 @@ def write_report(folder: Path) -> Path:
         config=json.dumps(read_json(folder / "config.json"), indent=2, ensure_ascii=False),
     )
     path = folder / "report.html"
-    write_bytes(path, page.encode())
+    write_bytes(path, page)
     return path
 
 
@@ -285,7 +275,7 @@ def _saved(folder: Path, name: str, drawing: Drawing) -> dict[str, Any]:
     png = render(drawing, "png")
     write_bytes(folder / "figures" / f"{name}.png", png)
     write_bytes(folder / "figures" / f"{name}.svg", render(drawing, "svg"))
-    return {"png": base64.b64encode(png).decode(), "alt": drawing.alt, "caption": drawing.caption}
+    return shown_image(drawing, png)
 
 
 def _note(row: Row) -> str:

@@ -209,6 +209,16 @@ def test_running_again_recomputes_nothing(call, preset, finished):
     assert all(after[path] == content for path, content in before.items())  # the same bytes, and not written anew
 
 
+def test_json_is_one_object_with_the_rows_and_where_they_are(call, preset, finished):
+    folder, _ = finished
+    for words in (("run", preset, "--out", folder), ("report", folder)):
+        code, said, _ = call(*words, "--json")
+        facts = json.loads(said)
+        assert (code, facts["rows"], facts["report"]) == (0, rows_of(folder), str(folder / "report.html"))
+    code, said, _ = call("report", folder, "--markdown", "--json")
+    assert "| BPC-FL + HMC |" in json.loads(said)["markdown"]
+
+
 def test_another_configuration_in_the_same_directory_is_refused(call, preset, finished):
     folder, _ = finished
     before = snapshot(folder)
@@ -292,6 +302,10 @@ def test_plan_says_clients_bytes_and_time_and_writes_nothing(call, preset, finis
     bytes_up = rows_of(finished[0])[0]["bytes_up"]
     assert f"40 floats, {2 * bytes_up:,} bytes up" in " ".join(said.split())  # two seeds of what the run has measured
     assert re.search(r"total\s.*\d+ (s|min)", said)
+    code, said, _ = call("run", preset, "--plan", "--seeds", "0,1", "--json")
+    (plan,) = json.loads(said)["plans"]
+    assert (plan["num_clients"], plan["num_seeds"]) == (2, 2)
+    assert plan["seconds"] == pytest.approx(sum(part["seconds"] for part in plan["parts"]))
 
 
 def test_list_names_the_presets(call):

@@ -76,6 +76,8 @@ def test_the_command(call, path, tmp_path):
     assert len(rows) == 7
     assert all(part in text for part in ("dm, K = 3 + more", "pooled + more", "spectral", "compare.png"))
     assert (out / "compare.png").read_bytes().startswith(b"\x89PNG")
+    code, said, _ = call("compare", path, "--inferences", "more", "--out", out, "--json")  # nothing is learned again
+    assert len(json.loads(said)["rows"]) == 7
     best, text = max(rows, key=lambda row: row["accuracy"]), text[text.index("kB") :]  # from the table on
     assert text.index(best["arm"]) <= min(text.index(row["arm"]) for row in rows if row["accuracy"] < best["accuracy"])
 

@@ -67,6 +67,10 @@ def test_a_newcomers_path(call, tmp_path, home, three_clients, write_form):
     assert code == 2
     assert "emnist62.png: is already there, and nothing is overwritten; say where the picture goes with --picture." in err.replace("\n", " ")
     assert call("data", "show", "emnist62", "--picture", "other.png")[0] == 0
+    facts = json.loads(call("data", "show", "emnist62", "--picture", "third.png", "--json")[1])
+    assert facts == {**json.loads(call("data", "list", "--json")[1])["sets"][0], "picture": "third.png"}
+    again = json.loads(call("data", "add", "emnist62", "--from", "leaf", "--json")[1])
+    assert again == {**{key: value for key, value in facts.items() if key != "picture"}, "is_new": False}
     assert (tmp_path / "other.png").read_bytes() == (tmp_path / "emnist62.png").read_bytes()
 
     task = decode_named(TASKS, {"name": "emnist62", "num_clients": 2, "train_fraction": 1.0, "num_test_clients": 1}, "test", "task")

@@ -46,13 +46,15 @@ def preset(tmp_path):
     return str(path)
 
 
-def test_best_first_and_what_breaks_down_last(preset, tmp_path):
+def test_best_first_and_what_breaks_down_last(call, preset, tmp_path):
     rows = sweep(preset, (), tmp_path / "out", Silent())
     step_sizes, values = zip(*(row.values() for row in rows), strict=True)
     assert step_sizes[-1] == 1e30
     assert values[-1] is None
     assert values[0] < values[1]
     assert json.loads((tmp_path / "out" / "sweep.json").read_text()) == rows
+    code, said, _ = call("sweep", preset, "--out", tmp_path / "out", "--json")  # nothing is done again
+    assert (code, json.loads(said)["rows"]) == (0, rows)
     assert not list((tmp_path / "out").rglob("seed-0"))  # the seeds of the sweep, not those of the table
 
 

@@ -84,6 +84,17 @@ def test_the_command_says_what_it_found_and_where_it_is(call, preset, tmp_path):
     assert (tmp_path / "out" / "audit.png").read_bytes().startswith(b"\x89PNG")
 
 
+def test_json_and_a_broken_promise_is_exit_code_1(call, preset, tmp_path, monkeypatch):
+    arguments = ("audit", preset, "--method", "private", "--trials", 30, "--out", tmp_path / "out", "--json")
+    code, said, _ = call(*arguments)
+    assert code == 0
+    assert json.loads(said)["is_refuted"] is False
+    monkeypatch.setattr("coreshot.audit.findings.promised_epsilon", lambda releases: -1.0)  # a promise that nothing keeps
+    code, said, _ = call(*arguments)
+    assert code == 1
+    assert json.loads(said)["is_refuted"] is True
+
+
 def test_the_command_on_private_statistics(call, preset, tmp_path):
     code, said, errors = call(
         "audit", preset, "--method", "private", "--client", "client-1", "--record", 3, "--trials", 60, "--out", tmp_path / "out"
@@ -98,6 +109,8 @@ def test_a_plan_writes_nothing(call, preset, no_leftovers):
     assert (code, errors) == (0, "")
     assert "1,980" in said
     assert "time, about" in said
+    code, said, _ = call("audit", preset, "--learner", "class_mean", "--plan", "--out", no_leftovers, "--json")
+    assert json.loads(said)["num_trials"] == 1980
 
 
 MISTAKES = {

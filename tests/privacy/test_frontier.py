@@ -115,7 +115,7 @@ def test_a_second_call_does_no_trial_again_and_says_the_same(made, monkeypatch, 
     with pytest.raises(SystemExit) as left:
         cli.main()
     assert not left.value.code
-    assert {row["arm"] for row in json.loads(capsys.readouterr().out)} == set(rows)
+    assert {row["arm"] for row in json.loads(capsys.readouterr().out)["rows"]} == set(rows)
     assert (folder / "out/frontier.json").read_bytes() == before
     assert (folder / "out/audits/learner-raw/trials.jsonl").read_bytes() == lines
 

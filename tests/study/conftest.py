@@ -1,7 +1,11 @@
 """A small study of patients, and files of two sites."""
 
+import sys
+
 import numpy as np
 import pytest
+
+from coreshot.cli import main
 
 STUDY = """
 format = 1
@@ -64,3 +68,28 @@ def write_site(tmp_path):
         return path
 
     return write
+
+
+@pytest.fixture
+def coreshot(tmp_path, monkeypatch, capsys):
+    """In this process: what a subprocess does more, tests/e2e/test_command_line.py shows for all commands alike."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*words, code=0):
+        monkeypatch.setattr(sys, "argv", ["coreshot", *map(str, words)])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        told = capsys.readouterr()
+        assert (ended.value.code or 0) == code, told.out + told.err
+        return " ".join((told.out if code == 0 else told.err).split())
+
+    return run
+
+
+@pytest.fixture
+def three_coresets(coreshot, study_path, write_site, tmp_path):
+    found = []
+    for seed, name in enumerate(("north", "south", "west")):
+        coreshot("distill", study_path, write_site(name, seed=seed), "--out", f"{name}.coreset")
+        found.append(tmp_path / f"{name}.coreset")
+    return found

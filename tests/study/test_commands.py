@@ -1,39 +1,15 @@
 """A study, one file out, one model back: through the commands, as a person in an empty folder would use them."""
 
 import json
+import os
 import shutil
-import sys
+import signal
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from coreshot.cli import main
-
-
-@pytest.fixture
-def coreshot(tmp_path, monkeypatch, capsys):
-    """In this process: what a subprocess does more, tests/e2e/test_command_line.py shows for all commands alike."""
-    monkeypatch.chdir(tmp_path)
-
-    def run(*words, code=0):
-        monkeypatch.setattr(sys, "argv", ["coreshot", *map(str, words)])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        told = capsys.readouterr()
-        assert (ended.value.code or 0) == code, told.out + told.err
-        return " ".join((told.out if code == 0 else told.err).split())
-
-    return run
-
-
-@pytest.fixture
-def three_coresets(coreshot, study_path, write_site, tmp_path):
-    found = []
-    for seed, name in enumerate(("north", "south", "west")):
-        coreshot("distill", study_path, write_site(name, seed=seed), "--out", f"{name}.coreset")
-        found.append(tmp_path / f"{name}.coreset")
-    return found
+from coreshot.progress import Lines
 
 
 def files_of(folder):
@@ -209,9 +185,59 @@ def test_a_picture_of_images(coreshot, tmp_path):
     assert "is there already" in coreshot("inspect", "site.coreset", "--study", "images.toml", "--picture", "page.png", code=2)
 
 
+def test_a_coreset_of_62_images_takes_hardly_more_than_its_numbers(coreshot, tmp_path):
+    """Of 28 x 28 pixels in float32; labels, names, hash and releases are in the other 5 %."""
+    names = [str(index) for index in range(62)]
+    coreshot("study", "new", "images.toml", "--image", "28,28,1", "--classes", ",".join(names))
+    path = tmp_path / "images.toml"
+    path.write_text(path.read_text().split("# What a site computes")[0] + POINTS.replace("num_points = 12", "num_points = 62"))
+    images = np.random.default_rng(0).integers(0, 256, (124, 28, 28), dtype=np.uint8)
+    np.savez(tmp_path / "site.npz", images=images, labels=np.asarray(names * 2))
+    coreshot("distill", "images.toml", "site.npz", "--out", "site.coreset")
+    payload = 62 * 28 * 28 * 4
+    assert payload < (tmp_path / "site.coreset").stat().st_size <= 1.05 * payload
+
+
 def test_a_model_of_points_needs_an_inference_and_gets_one(coreshot, study_path, write_site):
     for seed, name in enumerate(("a", "b")):
         coreshot("distill", with_points(study_path) if not seed else study_path, write_site(name, seed=seed), "--out", f"{name}.coreset")
-    coreshot("fit", "a.coreset", "b.coreset", "--study", study_path, "--out", "model", "--inference", "map_estimate")
+    told = coreshot("fit", "a.coreset", "b.coreset", "--study", study_path, "--out", "model", "--inference", "map_estimate")
+    assert "its points would need an inference for each client" in told
     found = json.loads(coreshot("evaluate", "model", write_site("t", count=100, seed=8), "--json"))
     assert found["accuracy"] > 0.55
+
+
+SLOW = """
+[learner]
+name = "dm"
+num_points = 4
+num_updates = 2000
+step_size_x = 0.01
+
+[network]
+name = "mlp"
+hidden = [4]
+activation = "tanh"
+"""
+
+
+def test_ctrl_c_leaves_a_state_from_which_distill_goes_on(coreshot, study_path, write_site, tmp_path, monkeypatch):
+    study_path.write_text(study_path.read_text().split("[method]")[0] + SLOW)
+    site = write_site("a")
+    coreshot("distill", study_path, site, "--out", "whole.coreset", "--client", "a")
+    advance = Lines.advance
+
+    def press_ctrl_c(lines, amount=1):
+        advance(lines, amount)
+        if lines._done == 5:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    monkeypatch.setattr(Lines, "advance", press_ctrl_c)
+    assert "stopped; a.coreset.unfinished has its state, and the same command goes on there" in coreshot(
+        "distill", study_path, site, "--out", "a.coreset", code=1
+    )
+    assert not (tmp_path / "a.coreset").exists()
+    monkeypatch.setattr(Lines, "advance", advance)
+    coreshot("distill", study_path, site, "--out", "a.coreset")
+    assert (tmp_path / "a.coreset").read_bytes() == (tmp_path / "whole.coreset").read_bytes()
+    assert not (tmp_path / "a.coreset.unfinished").exists()

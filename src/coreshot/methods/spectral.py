@@ -133,6 +133,11 @@ class Spectral:
             raise CoreshotError(f"{where}: rows have shape {joint.shape}, the study wants (1 to {min(count, columns):g}, {columns}); distill again.")
         return joint / np.where(np.arange(columns) > self.features.dimension, self.label_scale, 1.0), count
 
+    def moments_of(self, model: Model, client: str, message: Message) -> Moments:
+        rows, count = self._rows(model, client, message)
+        split = self.features.dimension + 1
+        return Moments.of(rows[:, :split], rows[:, split:], count)
+
     def receive(self, key: PRNGKey, model: Model, state: SpectralState, replies: Mapping[str, Message]) -> SpectralState:
         if not replies:
             raise CoreshotError("round 0: no client replied; ask again, or let more of them take part.")
@@ -147,8 +152,7 @@ class Spectral:
         return self._add(model, state, client, message, -1)
 
     def _add(self, model: Model, state: SpectralState, client: str, message: Message, sign: int) -> SpectralState:
-        rows, count = self._rows(model, client, message)
-        moments = Moments.of(rows[:, : state.map.dimension], rows[:, state.map.dimension :], count)
+        moments = self.moments_of(model, client, message)
         speakers = {name: one for name, one in state.speakers.items() if name != client}
         if sign > 0 and model.kind == "classification":
             speakers[client] = ClassMeans.of(moments)

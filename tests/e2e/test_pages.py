@@ -1,0 +1,165 @@
+"""Both pages in a real browser: what they show is there, nothing is fetched, nothing is wrong, and a phone or a keyboard is enough."""
+
+import shutil
+from dataclasses import dataclass, field
+
+import pytest
+
+from coreshot.api import distill
+from coreshot.data.records import read_records
+from coreshot.model_folder import by_client, open_model, write_model
+from coreshot.model_page import evaluate_model, model_page
+from coreshot.study_file import read_study
+
+CHROMIUM = next((path for name in ("chromium", "chromium-browser", "google-chrome", "chrome") if (path := shutil.which(name))), None)
+playwright = pytest.importorskip("playwright.sync_api", reason="the browser's driver, playwright, is not installed")
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium on PATH, and tests download none")
+
+PHONE, DESK = {"width": 360, "height": 740}, {"width": 1280, "height": 900}
+RUN = """
+title = "two moons, for a page"
+seeds = [0]
+prior_precision = 0.1
+task = { name = "moons", num_clients = 2, points_per_client = 12, noise_scale = 0.14, num_test = 30 }
+network = { name = "mlp", hidden = [4], activation = "tanh" }
+learner.noise = { name = "noise", num_points = 3, init_scale = 0.5 }
+inference.adam = { name = "map_estimate", optimizer = "adam", step_size = 0.02, num_steps = 5 }
+arm = [{ label = "noise + Adam", learner = "noise", inference = "adam", weighting = "mass" }]
+"""
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with playwright.sync_playwright() as driver:
+        opened = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])  # root, as in a container, has no sandbox
+        yield opened
+        opened.close()
+
+
+@pytest.fixture(scope="module")
+def run_page(tmp_path_factory):
+    from coreshot.experiment import run
+    from coreshot.preset import load_preset
+    from coreshot.report import write_report
+
+    folder = tmp_path_factory.mktemp("page")
+    (folder / "small.toml").write_text(RUN)
+    run([load_preset(str(folder / "small.toml"))], folder / "run")
+    return write_report(folder / "run")
+
+
+@pytest.fixture(scope="module")
+def heart_page(project, tmp_path_factory):
+    """Of three sites that are drawn here, with the study of the example: 13 columns, and a client with a long name."""
+    folder = tmp_path_factory.mktemp("model")
+    study_file = project / "examples" / "heart" / "study.toml"
+    study = read_study(study_file)
+    files = {}
+    for index, name in enumerate(("north", "south", "a site with quite a long name - and more")):
+        path = folder / f"{index}.csv"
+        lines = [f"{40 + row % 40},{row % 2},{1 + row % 4},,,,,{90 + row},0,1.0,,,,{int(row * 7 % 40 > 19)}" for row in range(60 + index)]
+        path.write_text("\n".join(["age,sex,cp,trestbps,chol,fbs,restecg,thalach,exang,oldpeak,slope,ca,thal,num", *lines]) + "\n")
+        records = read_records(path, study.inputs, study.target)
+        files[path] = distill(study, records.x, records.y, client=name)
+    fitted = write_model(folder / "model", study_file.read_text(), by_client(files), None, "mass", 0)
+    found = evaluate_model(fitted, records.x, records.y, None)
+    page = folder / "page.html"
+    page.write_bytes(model_page(open_model(folder / "model"), fitted, found, path.name))
+    return page
+
+
+@dataclass
+class Seen:
+    """A page as it is open, and what went on behind it."""
+
+    page: object
+    messages: list = field(default_factory=list)
+    requests: list = field(default_factory=list)
+
+
+@pytest.fixture
+def visit(browser):
+    contexts = []
+
+    def open_page(path, viewport):
+        context = browser.new_context(viewport=viewport)
+        contexts.append(context)
+        seen = Seen(context.new_page())
+        seen.page.on("console", lambda message: seen.messages.append(message.text))
+        seen.page.on("pageerror", lambda error: seen.messages.append(str(error)))
+        seen.page.on("request", lambda request: seen.requests.append(request.url))
+        seen.page.goto(path.as_uri(), wait_until="load")
+        return seen
+
+    yield open_page
+    for context in contexts:
+        context.close()
+
+
+PAGES = ("run_page", "heart_page")
+TABLES = {"run_page": 3, "heart_page": 3}
+
+
+@pytest.fixture(params=PAGES)
+def page_path(request):
+    return request.param, request.getfixturevalue(request.param)
+
+
+def test_tables_and_figures_are_there_and_nothing_is_fetched(visit, page_path):
+    name, path = page_path
+    seen = visit(path, DESK)
+    seen.page.evaluate("document.querySelectorAll('details').forEach(one => one.open = true)")
+    rows = seen.page.eval_on_selector_all("table", "tables => tables.map(table => table.querySelectorAll('tbody tr').length)")
+    assert len(rows) == TABLES[name]
+    assert min(rows) >= 1
+    images = seen.page.eval_on_selector_all(
+        "img", "images => images.map(image => [image.complete, image.naturalWidth, image.clientWidth, image.alt])"
+    )
+    assert images
+    assert all(complete and natural > 200 and shown > 100 and alt for complete, natural, shown, alt in images)
+    assert seen.messages == []
+    assert [url for url in seen.requests if not url.startswith("data:")] == [path.as_uri()]
+
+
+def test_it_fits_a_phone(visit, page_path):
+    seen = visit(page_path[1], PHONE)
+    for state in ("false", "true"):  # with all that can be folded folded, and not
+        seen.page.evaluate(f"document.querySelectorAll('details').forEach(one => one.open = {state})")
+        width, inner = seen.page.evaluate("[document.documentElement.scrollWidth, window.innerWidth]")
+        assert width <= inner == PHONE["width"]
+
+
+def test_a_keyboard_reaches_everything(visit, page_path):
+    """Tab comes to every link, control, fold and table that scrolls, in the order of the page, and each shows that it has the focus."""
+    seen = visit(page_path[1], DESK)
+    wanted = seen.page.eval_on_selector_all("a[href], summary, input, [tabindex='0']", "all => all.filter(one => one.checkVisibility()).length")
+    reached = []
+    for _ in range(wanted):
+        seen.page.keyboard.press("Tab")
+        reached.append(
+            seen.page.evaluate(
+                "(() => { const one = document.activeElement; const all = [...document.querySelectorAll('*')];"
+                " return [all.indexOf(one), getComputedStyle(one).outlineStyle]; })()"
+            )
+        )
+    places = [place for place, _ in reached]
+    assert wanted > 4
+    assert places == sorted(set(places))
+    assert all(style != "none" for _, style in reached)
+    folded = seen.page.locator("summary").first
+    folded.focus()
+    seen.page.keyboard.press("Enter")
+    assert seen.page.evaluate("document.querySelector('details').open")
+
+
+BAD = """<!doctype html><title>bad</title><img src="http://127.0.0.1:9/x.png" alt=""><script>console.log("hello"); nowhere()</script>
+<div style="width: 900px">wide</div>"""
+
+
+def test_negative_control_a_bad_page_is_seen_to_be_bad(visit, tmp_path):
+    (tmp_path / "bad.html").write_text(BAD)
+    seen = visit(tmp_path / "bad.html", PHONE)
+    assert any("nowhere" in message for message in seen.messages)
+    assert any(url.startswith("http:") for url in seen.requests)
+    assert seen.page.evaluate("document.images[0].naturalWidth") == 0
+    assert seen.page.evaluate("document.documentElement.scrollWidth") > PHONE["width"]

@@ -1,0 +1,71 @@
+"""Four hospitals that look like the real ones: an honest file is not suspect, one with shuffled labels is; and the commands say so."""
+
+import importlib.util
+import json
+import tomllib
+
+import numpy as np
+import pytest
+
+from coreshot.api import compare_clients, distill
+from coreshot.data.records import read_records
+from coreshot.study_file import read_study
+
+SEEDS = range(100, 108)
+
+
+@pytest.fixture(scope="module")
+def heart(project):
+    """The example, as a module."""
+    spec = importlib.util.spec_from_file_location("heart_example", project / "examples" / "heart" / "run.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def verdicts(heart, folder, seed, broken=None):
+    """After distilling, coding and reading; `broken` is the hospital whose labels are shuffled."""
+    study = read_study(heart.STUDY)
+    folder.mkdir()
+    heart.look_alike(folder, seed)
+    files = {}
+    for name in heart.HOSPITALS:
+        records = read_records(folder / f"{name}.csv", study.inputs, study.target)
+        y = np.random.default_rng(seed).permutation(records.y) if name == broken else records.y
+        files[name] = distill(study, records.x, y, client=name)
+    return {name: standing.verdict for name, standing in compare_clients(study, files).items()}
+
+
+def test_honest_hospitals_are_not_suspect(heart, tmp_path):
+    assert all("suspect" not in verdicts(heart, tmp_path / str(seed), seed).values() for seed in SEEDS)
+
+
+@pytest.mark.parametrize("broken", ["cleveland", "hungarian"])
+def test_shuffled_labels_are_found(heart, tmp_path, broken):
+    told = [verdicts(heart, tmp_path / str(seed), seed, broken) for seed in SEEDS]
+    assert sum(found[broken] == "suspect" for found in told) >= 6  # nine of ten are usual
+    assert all(found[name] != "suspect" for found in told for name in heart.HOSPITALS if name != broken)
+
+
+def exchange_classes(lines):
+    return [lines[0], *(line[:-1] + ("0" if line[-1] in "12" else "1") for line in lines[1:])]
+
+
+def test_the_commands_say_it_and_forgetting_mends_it(coreshot, study_path, three_coresets, write_site, tmp_path):
+    coreshot("distill", study_path, write_site("evil", seed=7, count=200, change=exchange_classes), "--out", "evil.coreset")
+    told = coreshot("fit", *three_coresets, "evil.coreset", "--study", study_path, "--out", "model")
+    assert "warning: evil may be broken or hostile" in told
+    assert "opposite of what the others' do" in told
+    values = tomllib.loads((tmp_path / "model" / "model.toml").read_text())
+    assert values["standing"]["evil"]["verdict"] == "suspect"
+    assert values["standing"]["evil"]["agreement"] < 0
+    facts = json.loads(coreshot("forget", "model", "--client", "evil", "--json"))
+    assert facts["suspects"] == []
+    assert set(facts["standings"]) == {"north", "south", "west"}
+    facts = json.loads(coreshot("fit", "--add", "evil.coreset", "model", "--json"))
+    assert facts["suspects"] == ["evil"]
+
+
+def test_two_clients_cannot_be_told(coreshot, study_path, three_coresets):
+    facts = json.loads(coreshot("fit", *three_coresets[:2], "--study", study_path, "--out", "two", "--json"))
+    assert all("of 2 clients nobody can tell" in standing["words"] for standing in facts["standings"].values())
