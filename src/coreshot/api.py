@@ -156,7 +156,7 @@ def compare_clients(study: Study, messages: Mapping[str, bytes]) -> dict[str, St
     """How each client's message stands to those of all others: is one of them broken, or hostile? In the order of their names."""
     clients, method, model = sorted(messages), study.method, study.model
     if not isinstance(method, Spectral):
-        why = "its points would need an inference for each client" if study.learner else "the noise of the promise hides what one client sent"
+        why = "its points would need an inference for each client" if study.learner else "moments with noise are not compared"
         return {client: Standing("cannot be told", f"this study cannot be looked at client by client: {why}") for client in clients}
     arrived = {client: decode_message(messages[client], study_hash=study.hash, releases=study.releases) for client in clients}
     return leave_one_out(model.kind, clients, lambda client: method.moments_of(model, client, arrived[client]))

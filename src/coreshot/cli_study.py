@@ -131,16 +131,18 @@ def distill(
 def _distilled(study: Study, records: Encoded, client: str, seed: int, out: Path) -> bytes:
     """Written to `out`; what a run that is stopped keeps lies beside it, and goes away with its end."""
     import threading
+    from contextlib import nullcontext
 
     from coreshot.api import distill as make_coreset
     from coreshot.compilation import keep_compiled
     from coreshot.resume import StoppedError, ctrl_c_asks_for
 
-    if study.learner:
-        keep_compiled()
     keep, stop = out.with_name(f"{out.name}.unfinished"), threading.Event()
+    is_slow = study.learner is not None and study.learner.num_chunks > 1  # all else has no chunks to stop between, and Ctrl-C ends it
+    if is_slow:
+        keep_compiled()
     try:
-        with working(as_json=True) as progress, ctrl_c_asks_for(stop):
+        with working(as_json=True) as progress, ctrl_c_asks_for(stop) if is_slow else nullcontext():
             message = make_coreset(study, records.x, records.y, client=client, seed=seed, progress=progress, keep=keep, stop=stop)
     except StoppedError:
         kept = (

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import signal
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -119,6 +120,7 @@ def ctrl_c_asks_for(stop: threading.Event) -> Iterator[None]:
     def ask(number: int, frame: FrameType | None) -> None:
         stop.set()
         signal.signal(signal.SIGINT, signal.SIG_DFL)
+        print("stopping after the present chunk; Ctrl-C again ends at once", file=sys.stderr)
 
     before = signal.signal(signal.SIGINT, ask)
     try:
