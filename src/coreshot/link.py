@@ -27,6 +27,7 @@ SHRINKAGE = 0.1  # of the covariance within classes, towards a multiple of the i
 TYPICAL = 2.0  # records' worth of the typical class mean in that of each class, so that a rare or absent one has some
 MAX_SPOKEN = 1000  # class means that decide how sure to be: those of the fewest records first, which are the most like single ones
 NUM_DRAWS = 4000  # at least so many noisy ones are made of them
+PRESENT = 1e-6  # of the largest class, below which another is not there
 SCALES = (0.02, 50.0)  # between which it is looked for
 
 
@@ -62,10 +63,10 @@ class ClassMeans:
 
     @classmethod
     def of(cls, moments: Moments) -> ClassMeans:
-        sums = class_sums(moments)
-        sizes = sums[-1]
-        present = np.flatnonzero(sizes > 0.5)
-        return cls((sums[:, present] / sizes[present]).T.astype(np.float32), present, np.maximum(sizes[present], 1.0))
+        products = label_products(moments)
+        present = np.flatnonzero(np.diag(products) > 0.5)
+        means = np.linalg.pinv(products[np.ix_(present, present)], PRESENT, hermitian=True) @ class_sums(moments).T[present]
+        return cls(means.astype(np.float32), present, np.maximum(np.diag(products)[present], 1.0))
 
 
 Spoken = tuple[int, ClassMeans]  # and of which group: they are seen under the head of the others
@@ -76,6 +77,17 @@ def class_sums(moments: Moments) -> Float[np.ndarray, "d outputs"]:
     return moments.cross + moments.gram[:, -1:] / moments.num_outputs
 
 
+def label_products(moments: Moments) -> Float[np.ndarray, "outputs outputs"]:
+    """Of one-hot labels with each other: the classes' sizes on the diagonal, and nothing beside it where all rows were sent.
+
+    Where some were left out, labels are no longer one-hot. Class means are then the regression of features on these labels, not sums over sizes:
+    what they explain can never be more than there is, and the covariance within classes stays one.
+    """
+    size, constant = moments.dimension, moments.dimension - 1
+    shift = moments.joint[constant, size:] / moments.num_outputs
+    return moments.joint[size:, size:] + shift[:, None] + shift + moments.joint[constant, constant] / moments.num_outputs**2
+
+
 @dataclass(frozen=True)
 class HeldOut:
     """The scores of all clients, each under the head of the other groups: how many of each class, their means, and their second moments."""
@@ -83,12 +95,12 @@ class HeldOut:
     sizes: Float[np.ndarray, " outputs"]
     means: Float[np.ndarray, "classes outputs"]
     second: Float[np.ndarray, "outputs outputs"]  # mean of s s^T
+    products: Float[np.ndarray, "classes classes"]  # mean of y y^T, labels y
     heads: dict[int, Float[np.ndarray, "d outputs"]]
 
     @property
     def within(self) -> Float[np.ndarray, "outputs outputs"]:
-        share = self.sizes / np.sum(self.sizes)
-        return self.second - (self.means * share[:, None]).T @ self.means
+        return self.second - self.means.T @ self.products @ self.means
 
     @property
     def floor(self) -> float:
@@ -102,16 +114,15 @@ def held_out(groups: Sequence[Moments], ridge: float) -> HeldOut:
     total = sum(groups[1:], groups[0])
     present = [index for index, group in enumerate(groups) if group.num_examples > 0.5]
     outputs, heads = total.num_outputs, {}
-    second, sums, sizes = np.zeros((outputs, outputs)), np.zeros((outputs, outputs)), np.zeros(outputs)
+    second, sums, products = (np.zeros((outputs, outputs)) for _ in range(3))
     for index in present:
         head = solve(total - groups[index] if len(present) > 1 else total, ridge).mean
-        of_classes = class_sums(groups[index])
         heads[index] = head
         second += head.T @ groups[index].gram @ head
-        sums += of_classes.T @ head
-        sizes += np.maximum(of_classes[-1], 0)
-    means = np.where(sizes[:, None] > 0.5, sums / np.maximum(sizes, 0.5)[:, None], 0.0)
-    return HeldOut(sizes, means, second / total.num_examples, heads)
+        sums += class_sums(groups[index]).T @ head
+        products += label_products(groups[index])
+    means = np.linalg.pinv(products, PRESENT, hermitian=True) @ sums
+    return HeldOut(np.maximum(np.diag(products), 0.0), means, second / total.num_examples, products / total.num_examples, heads)
 
 
 def fit_link(groups: Sequence[Moments], means: Sequence[Spoken], ridge: float) -> Link:

@@ -78,4 +78,4 @@ def _scores_seen(
     between = (means * share[:, None]).T @ means
     values, vectors = np.linalg.eigh((second - between + (second - between).T) / 2)
     within = (vectors * np.maximum(values, FLOOR * np.trace(second) / len(second))) @ vectors.T
-    return HeldOut(sizes, means, within + between, {})
+    return HeldOut(sizes, means, within + between, np.diag(share), {})

@@ -14,7 +14,7 @@ from coreshot.data.digits import Digits
 from coreshot.data.synthetic import Moons, Regression
 from coreshot.features import RandomConv, RandomVector, feature_map
 from coreshot.head import fit_head
-from coreshot.link import DISCRIMINANT, ClassMeans, Link, fit_link, held_out
+from coreshot.link import DISCRIMINANT, ClassMeans, Link, class_sums, fit_link, held_out
 from coreshot.moments import Moments, mean_error_bound, spectral_rows
 from coreshot.ridge import most_evident, solve
 
@@ -176,6 +176,35 @@ def test_held_out_scores_are_known_from_moments(digits):
     own = np.sum(np.bincount(labels, minlength=10) * np.diag(means) ** 2)
     assert seen.floor == pytest.approx(np.sqrt((np.sum(scores**2) - own) / len(scores) / 9), rel=1e-6)
     assert seen.floor != pytest.approx(np.sqrt(np.mean(scores**2)), rel=0.1)  # own scores would count
+
+
+def coarse(features, labels, num_levels):
+    """Moments of a client's rows when so many levels are left of their entries, as where bytes are few."""
+    rows = spectral_rows(features, labels, None, 16.0)
+    joint = np.concatenate([rows.features, 16.0 * rows.labels], axis=1)
+    step = np.max(np.abs(joint)) / num_levels
+    rounded = step * np.round(joint / step)
+    return Moments.of(rounded[:, : features.shape[1]], rounded[:, features.shape[1] :] / 16.0, len(features))
+
+
+@pytest.mark.parametrize("num_levels", [6, 16, 50])
+def test_where_rows_are_coarse_the_covariance_within_classes_stays_one_and_the_link_works(num_levels):
+    """Sums over sizes, which need every bit, can leave negative variances; the head still tells digits apart, and so must the probabilities."""
+    clients = task("digits")
+    groups = [coarse(x, y, num_levels) for x, y in clients]
+    seen = held_out(groups, RIDGE)
+    assert np.linalg.eigvalsh(seen.within)[0] > -1e-12
+    if num_levels == 6:  # the negative control: the formula that was here first
+        sums = sum(class_sums(group).T @ seen.heads[index] for index, group in enumerate(groups))
+        sizes = np.maximum(sum(class_sums(group)[-1] for group in groups), 0.5)
+        explained = (sums / sizes[:, None]).T @ sums / sum(len(x) for x, _ in clients)
+        assert np.linalg.eigvalsh(seen.second - explained)[0] < -1e-6
+        return  # of so few levels the head itself makes 0.49
+    scores = np.concatenate([x for x, _ in clients]) @ solve(total(groups), RIDGE).mean
+    labels = np.concatenate([y.argmax(axis=1) for _, y in clients])
+    link = fit_link(groups, [(index, ClassMeans.of(group)) for index, group in enumerate(groups)], RIDGE)
+    of_head, of_link = (np.mean(found.argmax(axis=1) == labels) for found in (scores, link.logits(scores, np.zeros(len(scores)))))
+    assert of_link > of_head - 0.02
 
 
 def test_discriminants_are_in_units_of_their_deviation(digits):
