@@ -14,6 +14,7 @@ from rich.table import Table
 
 from coreshot.cli_audit import audit
 from coreshot.cli_data import data_app
+from coreshot.cli_flower import flower_app
 from coreshot.cli_inspect import inspect
 from coreshot.cli_study import register
 from coreshot.errors import CoreshotError
@@ -23,6 +24,7 @@ app = typer.Typer(
     add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, help="One-shot federated learning with Bayesian pseudocoresets."
 )
 app.add_typer(data_app, name="data")
+app.add_typer(flower_app, name="flower")
 register(app)
 console = Console(width=None if sys.stdout.isatty() else 160)
 

@@ -163,7 +163,7 @@ def fit(
         raise CoreshotError(f"{out}: is there already; add to it with --add, or use another --out.")
     agreed = read_study(study)
     arrived = by_client({path: _read(path) for path in coresets})
-    write_model(out, study.read_text(), arrived, _inference(inference) if agreed.learner else None, "mass", seed)
+    write_model(out, study.read_text(), arrived, inference_of(inference) if agreed.learner else None, "mass", seed)
     _print({"model": str(out), "clients": sorted(arrived)}, as_json)
 
 
@@ -265,7 +265,7 @@ def _prediction_rows(study: Study, predicted: Any) -> list[dict[str, str]]:
     ]
 
 
-def _inference(text: str) -> Any:
+def inference_of(text: str) -> Any:
     """By name with settings that suit small studies, or a TOML file."""
     import tomllib
 

@@ -113,11 +113,7 @@ def answer(
         return {name: jax.tree.map(lambda array, index=index: array[index], stacked) for index, name in enumerate(names)}
 
     with ThreadPoolExecutor(os.cpu_count() or 1) as pool:  # what a group cannot run in parallel runs beside the other group's
-        results = {
-            name: trees
-            for group in pool.map(run_group, _equal_shapes(clients, plans, at_once))
-            for name, trees in group.items()
-        }
+        results = {name: trees for group in pool.map(run_group, _equal_shapes(clients, plans, at_once)) for name, trees in group.items()}
     return {name: (update_message(round, jnp.sum(points.weight), **results[name]), []) for name, points in clients.items()}
 
 
