@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import socket
 import subprocess
 import sys
@@ -20,6 +19,8 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
+
+import psutil
 
 from coreshot.errors import CoreshotError
 from coreshot.storage import read_json, write_bytes, write_json
@@ -52,7 +53,8 @@ order = ""
 @dataclass(frozen=True)
 class Process:
     role: str
-    pid: int  # of its session as well: whatever it starts ends with it
+    pid: int
+    created: float
 
 
 @dataclass
@@ -85,7 +87,7 @@ class Federation:
             started = subprocess.Popen(
                 command, env=environment(home), stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
             )
-        process = Process(role, started.pid)
+        process = Process(role, started.pid, psutil.Process(started.pid).create_time())
         self.processes.append(process)
         self.save()
         return process
@@ -180,24 +182,29 @@ def site_command(superlink: str, config: dict[str, str | float], certificate: st
 
 
 def is_alive(process: Process) -> bool:
-    """Not one that has ended and whose parent has not looked yet."""
-    with suppress(ChildProcessError):  # where another process has started it
-        os.waitpid(process.pid, os.WNOHANG)
+    found = _found(process)
+    return found is not None and found.status() != psutil.STATUS_ZOMBIE
+
+
+def _found(process: Process) -> psutil.Process | None:
+    """Not another one that has got its number since."""
     try:
-        os.kill(process.pid, 0)
-    except ProcessLookupError:
-        return False
-    status = Path(f"/proc/{process.pid}/stat")
-    return not status.exists() or status.read_text().rsplit(")", 1)[1].split()[0] != "Z"
+        found = psutil.Process(process.pid)
+        return found if found.create_time() == process.created else None
+    except psutil.NoSuchProcess:
+        return None
 
 
 def end(process: Process, seconds: float = 5.0) -> None:
-    """Its whole session: a SuperNode's apps and their workers go on without it."""
-    for sent in (signal.SIGTERM, signal.SIGKILL):
-        try:
-            os.killpg(process.pid, sent)
-        except ProcessLookupError:
-            return
-        until = time.monotonic() + seconds
-        while sent == signal.SIGTERM and is_alive(process) and time.monotonic() < until:
-            time.sleep(0.05)
+    """With all that it has started: a SuperNode's apps and their workers would go on without it."""
+    found = _found(process)
+    if found is None:
+        return
+    family = [found, *found.children(recursive=True)]
+    with suppress(psutil.NoSuchProcess):
+        found.terminate()
+        psutil.wait_procs([found], timeout=seconds)
+    for member in family:
+        with suppress(psutil.NoSuchProcess):
+            member.kill()
+    psutil.wait_procs(family, timeout=seconds)
