@@ -17,6 +17,7 @@ import jax
 import numpy as np
 import psutil
 import pytest
+from flwr.supercore.task_identity import TaskIdentity
 
 from coreshot.experiment import run
 from coreshot.preset import Preset, load_preset
@@ -46,6 +47,13 @@ def wait_until() -> Callable[[Callable[[], Any], float, str], None]:
             time.sleep(0.1)
 
     return wait
+
+
+@pytest.fixture
+def as_task(monkeypatch: pytest.MonkeyPatch) -> None:
+    """This process as one that Flower has started: only such a one may make messages."""
+    for name in ("_run_id", "_node_id", "_task_id"):
+        monkeypatch.setattr(TaskIdentity, name, 1)
 
 
 @pytest.fixture(scope="session")

@@ -20,6 +20,8 @@ from coreshot.types import Message as Sent
 from coreshot.wire import encode_message, pack, read_header, unpack
 from coreshot.worker import key_words
 
+pytestmark = pytest.mark.usefixtures("as_task")
+
 MEAN = {"name": "class_mean", "num_points": 4}
 
 
@@ -56,10 +58,10 @@ def test_it_sends_the_bytes_of_distill_and_nothing_else(site, study, make_points
     assert sorted(reply.content["header"]) == ["client", "format", "kind", "releases", "round", "study"]
 
 
-def test_data_that_do_not_fit_are_refused_without_a_word_about_them(site, capfd):
+def test_data_that_do_not_fit_are_refused_without_a_word_about_them(site, caplog):
     reply = site(y=[1234.0] * 12)
     assert (reply.error.code, reply.error.reason) == (UNABLE, "its data do not fit the study (its own log says why)")
-    assert "label 1234 at index 0" in capfd.readouterr().err  # at the site
+    assert "label 1234 at index 0" in caplog.text  # at the site
 
 
 def test_it_answers_to_the_study_that_it_agreed_to_and_to_no_other(site):
@@ -73,13 +75,13 @@ def test_work_ends_when_the_sites_time_or_the_coordinators_is_over(site, limit):
     assert time.monotonic() - began < 5
 
 
-def test_an_error_of_the_app_itself_is_named_by_its_kind_only(site, monkeypatch, capfd):
+def test_an_error_of_the_app_itself_is_named_by_its_kind_only(site, monkeypatch, caplog):
     def broken(*arguments):
         raise RuntimeError("record 42 says 1234")
 
     monkeypatch.setattr(Worker, "ask", broken)
     assert site().error.reason == "its app raised RuntimeError (its own log says why)"
-    assert "record 42 says 1234" in capfd.readouterr().err
+    assert "record 42 says 1234" in caplog.text
 
 
 def test_it_says_its_name_when_asked():

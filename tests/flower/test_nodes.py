@@ -1,26 +1,39 @@
 """The coordinator's side against nodes that are only pretended: who is asked, who is waited for, and what is said about whom."""
 
+import io
 import json
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import SimpleNamespace
 
 import jax
 import numpy as np
 import pytest
+import safetensors.numpy
 from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, RecordDict
 
+from coreshot.api import distill
+from coreshot.child import read_frame
+from coreshot.data.records import read_records
 from coreshot.errors import CoreshotError
 from coreshot.flower import nodes as nodes_module
 from coreshot.flower.carry import bytes_of, records_of
 from coreshot.flower.nodes import Nodes, Patience
+from coreshot.flower.order import Order
+from coreshot.flower.study_run import fit_study
 from coreshot.flower.work import CLIENT, UNABLE, Work
 from coreshot.inference import MapEstimate
 from coreshot.methods import OneShot
+from coreshot.model_folder import open_model, write_model
 from coreshot.simulate import simulate
+from coreshot.study_file import read_study
 from coreshot.wire import Ledger
 from coreshot.worker import answer_job
 
 NOISE = {"name": "noise", "num_points": 4, "init_scale": 0.5}
+
+
+pytestmark = pytest.mark.usefixtures("as_task")
 
 
 @pytest.fixture(autouse=True)
@@ -88,17 +101,14 @@ class PretendedGrid:
         return Message(records_of(self.reply(message.content, node)), reply_to=message)
 
     def reply(self, content, node):
-        """By the worker's own code, with the points of the client that it says it is."""
-        import io
-
-        import safetensors.numpy
-
-        from coreshot.child import read_frame
-
+        """By the worker's own code, with the points or the file of the client that it says it is."""
         work, points, pipe = Work.of(content), self.clients[node.claims], io.BytesIO()
-        arrays = {name: np.asarray(getattr(points, name)) for name in ("x", "y", "weight")}
-        head = {"study": work.study_values, "client": node.claims, "key": work.key}
-        answer_job(head, [bytes_of(content), safetensors.numpy.save(arrays)], pipe)
+        head, parts = {"study": work.study_values, "client": node.claims, "key": work.key}, [bytes_of(content)]
+        if isinstance(points, Path):
+            head["data"] = str(points)
+        else:
+            parts.append(safetensors.numpy.save({name: np.asarray(getattr(points, name)) for name in ("x", "y", "weight")}))
+        answer_job(head, parts, pipe)
         pipe.seek(0)
         while (frame := read_frame(pipe))[0]["kind"] != "reply":
             pass
@@ -167,7 +177,7 @@ def test_nobody_waits_for_those_who_never_joined_once_the_others_have_answered(f
         ("5", "its node went away"),
         ("8", "its app's process died"),
         ("77", "Flower's error 77"),
-        ("strange", "its reply is not a coreshot message (KeyError)"),
+        ("strange", "its reply is not a coreshot message (KeyError); use the same coreshot on both sides"),
     ],
 )
 def test_flowers_errors_are_booked_with_a_reason_and_without_its_text(federate, fault, reason):
@@ -205,3 +215,52 @@ def test_work_says_what_it_was_told(study):
     work = Work(json.dumps(study.to_dict()), [1, 2], 3.0, "client-0")
     assert Work.of(RecordDict({"work": work.record()})) == work
     assert work.study_values == study.to_dict()
+
+
+STUDY = """
+format = 1
+name = "small"
+task = "classification"
+
+[target]
+name = "ill"
+classes = ["no", "yes"]
+
+[table]
+missing = "refuse"
+
+[[table.column]]
+name = "age"
+kind = "number"
+range = [20, 100]
+
+[method]
+name = "spectral"
+max_bytes = 2_000
+features = { name = "identity", dimension = 2 }
+"""
+
+
+def test_a_study_over_flower_makes_the_folder_that_files_would_have_made(tmp_path):
+    """Two of three sites answer; the model is that of `coreshot fit` with the files of `coreshot distill`."""
+    lines = {"site-1": [(30, "no"), (80, "yes"), (40, "no")], "site-2": [(90, "yes"), (25, "no")], "site-3": [(200, "no"), (30, "perhaps")]}
+    paths = {name: tmp_path / f"{name}.csv" for name in lines}
+    for name, path in paths.items():
+        path.write_text("age,ill\n" + "".join(f"{age},{ill}\n" for age, ill in lines[name]))
+    study_path = tmp_path / "study.toml"
+    study_path.write_text(STUDY)
+    grid = PretendedGrid({0: Node("site-2"), 1: Node("site-1"), 2: Node("site-3", fault=str(UNABLE))}, paths)
+    order = Order(out=str(tmp_path / "out"), patience=Patience(join_seconds=0.1, answer_seconds=60), study=STUDY, clients=tuple(paths))
+    order.write(tmp_path / "order.json")
+    assert Order.read(tmp_path / "order.json") == order
+    fit_study(order, Nodes(grid, order.patience, lambda line: None))
+
+    study = read_study(study_path)
+    records = {name: read_records(paths[name], study.inputs, study.target) for name in ("site-1", "site-2")}
+    files = {name: distill(study, one.x, one.y, client=name) for name, one in records.items()}
+    write_model(tmp_path / "by-files", STUDY, files, None, "mass", 0)
+    one, two = open_model(tmp_path / "out" / "model"), open_model(tmp_path / "by-files")
+    assert one.coresets() == two.coresets() == files
+    assert {path.name for path in one.path.rglob("*")} == {path.name for path in two.path.rglob("*")}  # the posterior's name is its hash
+    [note] = json.loads((tmp_path / "out" / "notes.json").read_text())
+    assert note.startswith("site-3: reply refused in round 0")

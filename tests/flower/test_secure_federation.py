@@ -49,7 +49,7 @@ def folder(tmp_path_factory, environment, has_namespaces):
     folder = tmp_path_factory.mktemp("secure")
     preset = folder / "tiny.toml"
     preset.write_text(TINY)
-    local = [sys.executable, "-m", "coreshot.cli", "run", str(preset), "--out", str(folder / "local"), "--workers", "1"]
+    local = [sys.executable, "-m", "coreshot.cli", "run", str(preset), "--out", str(folder / "local")]
     subprocess.run(local, env=environment, check=True, capture_output=True, timeout=300)
     alone = [sys.executable, str(Path(__file__).parent / "alone.py"), str(folder), str(preset)]
     prefix, suffix = (["unshare", "-rn"], ["--namespace"]) if has_namespaces else ([], [])
