@@ -78,7 +78,7 @@ def simulate(
             _book(ledger, message.round, name, answers[name], arrived.get(name))
         arrived = {name: arrived[name] for name in asked if name in arrived}
         seconds = sum(answer.seconds for answer in answers.values() if isinstance(answer, Reply))
-        if not arrived:
+        if not arrived and not crew.every_round:
             raise CoreshotError(
                 f"round {message.round}: no client's reply can be used; lower the clients' step sizes. "
                 f"The first was refused: {next(iter(refused.values()))}"

@@ -45,8 +45,8 @@ def test_certificates_name_the_hosts_and_keys_are_secret(call, tmp_path):
     names = x509.load_pem_x509_certificate((tmp_path / "certs" / "superlink.pem").read_bytes()).extensions.get_extension_for_class(
         x509.SubjectAlternativeName
     )
-    assert names.value.get_values_for_type(x509.DNSName) == ["coordinator.example.org"]
-    assert [str(address) for address in names.value.get_values_for_type(x509.IPAddress)] == ["192.0.2.7"]
+    assert names.value.get_values_for_type(x509.DNSName) == ["coordinator.example.org", "localhost"]
+    assert [str(address) for address in names.value.get_values_for_type(x509.IPAddress)] == ["192.0.2.7", "127.0.0.1"]
     keys = sorted((tmp_path / "certs").rglob("*.key"))
     assert [key.name for key in keys] == ["site-1.key", "site-2.key", "superlink.key"]
     assert all(stat.S_IMODE(key.stat().st_mode) == 0o600 for key in keys)

@@ -13,7 +13,7 @@ from coreshot import distill
 from coreshot.child import Worker
 from coreshot.errors import CoreshotError
 from coreshot.flower.carry import bytes_of, records_of
-from coreshot.flower.client_app import app
+from coreshot.flower.client_app import _inbox, app
 from coreshot.flower.work import CLIENT, UNABLE, WORK, Work
 from coreshot.keys import named_key
 from coreshot.types import Message as Sent
@@ -82,6 +82,21 @@ def test_an_error_of_the_app_itself_is_named_by_its_kind_only(site, monkeypatch,
     monkeypatch.setattr(Worker, "ask", broken)
     assert site().error.reason == "its app raised RuntimeError (its own log says why)"
     assert "record 42 says 1234" in caplog.text
+
+
+def test_it_remembers_what_was_sent_in_this_round_of_this_study_and_no_more(study):
+    context = Context(run_id=1, node_id=2, node_config={}, state=RecordDict(), run_config={})
+
+    def kinds(kind, round, study_hash):
+        data = encode_message(Sent(kind, round, {}), study_hash=study_hash, client="a")
+        return [(read_header(one)["kind"], read_header(one)["round"]) for one in _inbox(data, context)]
+
+    assert kinds("invitation", 0, study.hash) == [("invitation", 0)]
+    assert kinds("weights", 0, "0" * 64) == [("weights", 0)]
+    assert kinds("control", 0, "0" * 64) == [("weights", 0), ("control", 0)]  # as MIME speaks
+    assert kinds("weights", 0, "0" * 64) == [("weights", 0)]  # begun anew
+    assert kinds("control", 0, "0" * 64) == [("weights", 0), ("control", 0)]
+    assert kinds("weights", 2, "0" * 64) == [("weights", 2)]
 
 
 def test_it_says_its_name_when_asked():

@@ -17,6 +17,11 @@ def run_command(preset, folder, out, *options):
     return ["flower", "run", preset, "--federation", folder / "federation", "--out", out, *options]
 
 
+def started(federation, command):
+    line = [sys.executable, "-m", "coreshot.cli", *map(str, command)]
+    return subprocess.Popen(line, env=federation.environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
 def test_a_run_ends_with_the_rest_and_names_each_who_failed(federation, coreshot, cheap, tmp_path, messages_in, wait_until):
     preset, gate, mark = load_preset(str(cheap), ["task.num_clients=8"]), tmp_path / "gate", tmp_path / "mark"
     gate.touch()
@@ -30,17 +35,12 @@ def test_a_run_ends_with_the_rest_and_names_each_who_failed(federation, coreshot
         "client-7": {},
     }
     for name, fault in faults.items():
-        federation.start(name, federation.data_of(preset, name), "--insecure", "--minutes", "0.75", **fault)
+        limit = ["--minutes", "0.5"] if name == "client-0" else []
+        federation.start(name, federation.data_of(preset, name), "--insecure", *limit, **fault)
     patience = ["--quorum", 3, "--join-seconds", 30, "--answer-seconds", 150]
     out, began = tmp_path / "run", time.monotonic()
     command = run_command(cheap, tmp_path, out, "--set", "task.num_clients=8", *patience)
-    with subprocess.Popen(
-        [sys.executable, "-m", "coreshot.cli", *map(str, command)],
-        env=federation.environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as process:
+    with started(federation, command) as process:
         wait_until(mark.exists, 300, "client-3 begins to work")
         federation.kill("client-3")
         stdout, stderr = process.communicate(timeout=400)
@@ -49,7 +49,7 @@ def test_a_run_ends_with_the_rest_and_names_each_who_failed(federation, coreshot
     [diagnostics] = json.loads((out / "diagnostics.json").read_text())
     reasons = {note.split(":")[0]: note for note in diagnostics["notes"]}
     assert sorted(reasons) == ["client-0", "client-1", "client-2", "client-3", "client-4"]
-    assert "it took longer than 45 s and was stopped" in reasons["client-0"]
+    assert "it took longer than 30 s and was stopped" in reasons["client-0"]
     assert "its worker process ended with code 1" in reasons["client-1"]
     assert "belongs to study 000000000000" in reasons["client-2"]
     assert "its node went away" in reasons["client-3"] or "did not come within" in reasons["client-3"]
@@ -58,7 +58,9 @@ def test_a_run_ends_with_the_rest_and_names_each_who_failed(federation, coreshot
     assert list(messages_in(out)) == ["client-5", "client-6", "client-7"]
     # What a record says stays in the site's own log.
     assert "secret value 1234" in federation.log_of("client-1")
-    assert not any("1234" in path.read_text(errors="ignore") for path in [*out.rglob("*.json"), *(tmp_path / "federation").rglob("*.log")])
+    coordinators = [path for folder in (out, tmp_path / "federation") for path in folder.rglob("*") if path.is_file()]
+    assert any(path.name == "link.db" for path in coordinators)
+    assert not any(b"secret value" in path.read_bytes() for path in coordinators)
 
     gate.unlink()
     again = coreshot(*run_command(cheap, tmp_path, tmp_path / "again", "--set", "task.num_clients=1"))
@@ -75,13 +77,7 @@ def test_a_superlink_that_dies_costs_only_what_had_not_arrived(
         fault = {"FAULT": "hang", "FAULT_GATE": str(gate)} if index > 2 else {}
         federation.start(f"client-{index}", federation.data_of(preset, f"client-{index}"), FAULT_MARK=str(tmp_path / f"mark-{index}"), **fault)
     command = run_command(cheap, tmp_path, out, "--answer-seconds", 400)
-    with subprocess.Popen(
-        [sys.executable, "-m", "coreshot.cli", *map(str, command)],
-        env=federation.environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as process:
+    with started(federation, command) as process:
         wait_until(lambda: len(messages_in(out)) == 3, 300, "three coresets")
         processes = json.loads((tmp_path / "federation" / "federation.json").read_text())["processes"]
         os.kill(next(one["pid"] for one in processes if one["role"] == "superlink"), 9)

@@ -211,6 +211,11 @@ def test_fewer_than_the_quorum_are_an_error_that_names_them_and_keeps_what_came(
     assert found.clients == ["client-0", "client-1"]  # client-0 was not asked again, or it would have failed
 
 
+def test_nobody_at_all_is_an_error_too(federate):
+    with pytest.raises(CoreshotError, match=r"0 of 3 replies can be used, and the quorum is 1; .*client-2: its node did not join"):
+        federate([])
+
+
 def test_work_says_what_it_was_told(study):
     work = Work(json.dumps(study.to_dict()), [1, 2], 3.0, "client-0")
     assert Work.of(RecordDict({"work": work.record()})) == work

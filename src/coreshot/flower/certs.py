@@ -32,7 +32,8 @@ def make_certificates(folder: Path, hosts: Sequence[str], sites: Sequence[str]) 
     issuer = _name("coreshot federation")
     signed = _certificate(issuer, issuer, authority, authority, is_authority=True)
     _write(folder / "ca.pem", signed.public_bytes(serialization.Encoding.PEM))
-    server = _certificate(_name(hosts[0]), issuer, link, authority, hosts=hosts)
+    local = [host for host in ("localhost", "127.0.0.1") if host not in hosts]  # where the operator's own commands reach it
+    server = _certificate(_name(hosts[0]), issuer, link, authority, hosts=[*hosts, *local])
     _write(folder / "superlink.pem", server.public_bytes(serialization.Encoding.PEM))
     _write(folder / "superlink.key", _private(link, serialization.PrivateFormat.PKCS8), is_secret=True)
     for site in sites:

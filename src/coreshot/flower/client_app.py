@@ -7,7 +7,7 @@ hang in later runs as well. This process, which speaks with the network, never h
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from flwr.app import ConfigRecord, Context, Error, Message, RecordDict
@@ -65,11 +65,19 @@ def _answer(content: RecordDict, context: Context) -> bytes:
 
 def _inbox(data: bytes, context: Context) -> list[bytes]:
     """With what the server has sent before in this round: some methods speak twice, and each time this is a new process."""
-    round = read_header(data)["round"]
-    earlier: Any = context.state.config_records[INBOX]["messages"] if INBOX in context.state.config_records else []
-    messages = [*(old for old in earlier if read_header(old)["round"] == round), data]
+    kept: Any = context.state.config_records[INBOX]["messages"] if INBOX in context.state.config_records else []
+    messages = [*_before(kept, read_header(data)), data]
     context.state[INBOX] = ConfigRecord({"messages": messages})
     return messages
+
+
+def _before(kept: Sequence[bytes], new: Mapping[str, Any]) -> Iterator[bytes]:
+    """Of the same round of the same study; the same kind again is a new beginning."""
+    for data in kept:
+        old = read_header(data)
+        if (old["study"], old["round"]) != (new["study"], new["round"]) or old["kind"] == new["kind"]:
+            return
+        yield data
 
 
 def _at_site(work: Work, inbox: Sequence[bytes], config: Any) -> bytes:

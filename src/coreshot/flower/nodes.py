@@ -28,6 +28,7 @@ from coreshot.wire import encode_message
 from coreshot.worker import key_words
 
 SECONDS_BETWEEN_LOOKS = 0.5
+GONE = "its node went away"
 ABSENT = "its node did not join within {:g} s"
 SILENT = "its answer did not come within {:g} s"
 # Flower's error codes, by what they mean for a person. Flower's own text is left out: it may quote an exception, and that a record.
@@ -36,7 +37,7 @@ CODES = {
     2: "its app raised an error (its own log says why)",
     3: SILENT,
     4: SILENT,
-    5: "its node went away",
+    5: GONE,
     7: "its node refused the app",
     8: "its app's process died",
 }
@@ -73,6 +74,7 @@ class Nodes:
     _clients: dict[int, str] = field(default_factory=dict)  # by node
     _greetings: dict[str, int] = field(default_factory=dict)  # nodes that were asked for their names, by message
     _greeted: set[int] = field(default_factory=set)
+    _seen: set[str] = field(default_factory=set)  # clients that were ever there
     _failed: dict[tuple[str, int, str], str] = field(default_factory=dict)  # those are not asked the same again in this run
     _join_until: float | None = None
 
@@ -86,7 +88,8 @@ class Nodes:
         round = inbox[-1].round
         known = {name: self._failed[study.hash, round, name] for name in clients if (study.hash, round, name) in self._failed}
         yield from known.items()
-        waiting = {name: ABSENT.format(self.patience.join_seconds) for name in clients if name not in known}
+        absent = ABSENT.format(self.patience.join_seconds)
+        waiting = {name: GONE if name in self._seen else absent for name in clients if name not in known}
         self._await(waiting)
         for name, answer in self._exchange(key, study, inbox[-1], waiting):
             if isinstance(answer, str):
@@ -135,8 +138,11 @@ class Nodes:
         return content
 
     def _meet(self) -> None:
-        """Learn who the nodes are that have come."""
-        for node in self.grid.get_nodes():
+        """Learn who the nodes are that have come, and forget those that went."""
+        nodes = list(self.grid.get_nodes())
+        self._greeted &= {node.node_id for node in nodes}
+        self._clients = {node_id: name for node_id, name in self._clients.items() if node_id in self._greeted}
+        for node in nodes:
             if node.node_id in self._greeted:
                 continue
             self._greeted.add(node.node_id)
@@ -149,13 +155,14 @@ class Nodes:
             node_id = self._greetings.pop(reply.metadata.reply_to_message_id)
             if reply.has_error():
                 self.say(f"node {node_id}: does not say who it is: {_reason(reply, self.patience.join_seconds)}")
-            else:
+            elif node_id in self._greeted:
                 self._admit(node_id, self._name_in(reply.content))
 
     def _admit(self, node_id: int, name: str) -> None:
         for other in [known for known, client in self._clients.items() if client == name]:
             del self._clients[other]  # a site that was started again; what its old node still answers counts as well
         self._clients[node_id] = name
+        self._seen.add(name)
         self.say(f"{name}: joined")
 
     def _name_in(self, content: RecordDict) -> str:
