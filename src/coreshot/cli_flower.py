@@ -145,7 +145,8 @@ def status(folder: Folder, as_json: Annotated[bool, typer.Option("--json", help=
     if facts["is_running"]:
         nodes = federation.flwr("supernode", "list", CONNECTION)["nodes"]
         runs = federation.flwr("list", CONNECTION)["runs"]
-        facts |= {"nodes": [{"name": node["name"], "status": node["status"]} for node in nodes]}
+        names = federation.registered
+        facts |= {"nodes": [{"name": names.get(node["node-id"], node["node-id"]), "status": node["status"]} for node in nodes]}
         facts |= {"runs": [{"run": run["run-id"], "status": run["status"]} for run in runs]}
     if as_json:
         print(json.dumps(facts))

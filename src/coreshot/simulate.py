@@ -83,7 +83,7 @@ def simulate(
                 f"round {message.round}: no client's reply can be used; lower the clients' step sizes. "
                 f"The first was refused: {next(iter(refused.values()))}"
             )
-        if len(arrived) < crew.quorum:
+        if len(arrived) < min(crew.quorum, len(asked)):  # a cohort may be smaller
             raise CoreshotError(
                 f"round {message.round}: {len(arrived)} of {len(asked)} replies can be used, and the quorum is {crew.quorum}; "
                 f"mend these and run the same again: {' '.join(refused.values())}"

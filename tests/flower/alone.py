@@ -28,6 +28,13 @@ def outside() -> str:
     return "reached"
 
 
+def call(folder: Path, arguments: list[str]) -> dict:
+    """Output goes to files: what a command leaves running would keep a pipe open."""
+    with (folder / "stdout").open("w") as stdout, (folder / "stderr").open("w") as stderr:
+        code = subprocess.run([sys.executable, "-m", "coreshot.cli", *arguments], stdout=stdout, stderr=stderr, check=False, timeout=400).returncode
+    return {"code": code, "stdout": (folder / "stdout").read_text(), "stderr": (folder / "stderr").read_text()}
+
+
 def main(folder: Path, preset: str) -> None:
     if "--namespace" in sys.argv:
         raise_loopback()
@@ -49,13 +56,7 @@ def main(folder: Path, preset: str) -> None:
         if name == "stranger":
             address = json.loads((federation / "federation.json").read_text())["address"]
             arguments += ["--superlink", address, "--ca", certs / "ca.pem", "--key", strangers / "sites" / "client-0.key"]
-        try:
-            found = subprocess.run(
-                [sys.executable, "-m", "coreshot.cli", "flower", *map(str, arguments)], capture_output=True, text=True, check=False, timeout=400
-            )
-            said[name] = {"code": found.returncode, "stdout": found.stdout, "stderr": found.stderr}
-        except subprocess.TimeoutExpired:
-            said[name] = {"code": None, "stdout": "", "stderr": "timeout"}
+        said[name] = call(folder, ["flower", *map(str, arguments)])
     (folder / "said.json").write_text(json.dumps(said, indent=1))
 
 

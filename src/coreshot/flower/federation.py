@@ -1,6 +1,6 @@
 """Flower's own commands with the right switches, each role in a home of its own, and a note of what was started.
 
-FOLDER/federation.json      address, certificate of the authority, and the processes that `up` has started
+FOLDER/federation.json      address, certificate of the authority, names of nodes, and the processes that `up` has started
 FOLDER/superlink/           home of the SuperLink: database, log
 FOLDER/operator/            home of whoever starts runs: connection, app, orders and their outcomes
 FOLDER/sites/NAME/          home of a site that `up` has made: data, log
@@ -63,6 +63,7 @@ class Federation:
     address: str
     certificate: str = ""  # of the authority that has signed the SuperLink's; empty: no TLS
     processes: list[Process] = field(default_factory=list)
+    registered: dict[str, str] = field(default_factory=dict)  # names of sites by their nodes; Flower knows them, but does not list them
 
     def save(self) -> None:
         values = asdict(self)
@@ -75,7 +76,8 @@ class Federation:
         if not path.is_file():
             raise CoreshotError(f"{folder}: holds no federation (there is no federation.json); start one with `coreshot flower up {folder}`.")
         values = read_json(path)
-        return cls(folder, values["address"], values["certificate"], [Process(**process) for process in values["processes"]])
+        processes = [Process(**process) for process in values["processes"]]
+        return cls(folder, values["address"], values["certificate"], processes, values["registered"])
 
     @property
     def operator(self) -> Path:

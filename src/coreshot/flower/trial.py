@@ -32,10 +32,11 @@ def bring_up(folder: Path, host: str, port: int, certs: Path | None, is_simulati
 
 def register_sites(federation: Federation, certs: Path) -> None:
     """Every public key of the folder, under its file's name: that is the client's name then, whatever its node says."""
-    known = {node["name"] for node in federation.flwr("supernode", "list", CONNECTION)["nodes"]}
     for key in sorted((certs / "sites").glob("*.pub")):
-        if key.stem not in known:
-            federation.flwr("supernode", "register", str(key), CONNECTION, "--name", key.stem)
+        if key.stem not in federation.registered.values():
+            node = federation.flwr("supernode", "register", str(key), CONNECTION, "--name", key.stem)["node-id"]
+            federation.registered[str(node)] = key.stem
+            federation.save()
 
 
 def write_sites(folder: Path, preset: Preset, seed: int, num_sites: int | None) -> list[str]:
