@@ -30,7 +30,7 @@ def up(
     seed: Seed = 0,
     sites: Annotated[int | None, typer.Option("--sites", min=1, help="Only the first so many of them.")] = None,
     host: Annotated[str, typer.Option("--host", help="Where the SuperLink listens; 0.0.0.0: everywhere.")] = "127.0.0.1",
-    port: Annotated[int | None, typer.Option("--port", help="The default is a free one.")] = None,
+    port: Annotated[int | None, typer.Option("--port", help="The default is a free one, or the one that it had.")] = None,
     certs: Certs = None,
 ) -> None:
     """Start a SuperLink, or start it again on its database; with --preset a whole federation for trying it out.
@@ -38,16 +38,15 @@ def up(
     Example: coreshot flower up federation --preset moons_quick
     """
     _need_flower()
-    from coreshot.flower.federation import free_port
     from coreshot.flower.trial import bring_up, start_site, write_sites
     from coreshot.preset import load_preset
 
     loaded = load_preset(preset, overrides or ()) if preset else None
-    federation = bring_up(folder, host, port or free_port(), certs)
+    federation = bring_up(folder, host, port, certs)
     running = {process.role for process in federation.processes}
     for name in write_sites(folder, loaded, seed, sites) if loaded else []:
         if name not in running:
-            start_site(federation, name, certs)
+            start_site(federation, name)
     _say(f"SuperLink {federation.address}; processes: {', '.join(process.role for process in federation.processes)}")
     _say(f"stop them with `coreshot flower down {folder}`")
 

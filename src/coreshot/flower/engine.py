@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from coreshot.errors import CoreshotError
-from coreshot.flower.federation import free_port
 from coreshot.flower.order import Order
 from coreshot.flower.submit import submit
 from coreshot.flower.trial import bring_up
@@ -24,7 +23,7 @@ def simulate_on_ray(order: Order, num_clients: int, num_cpus: int, say: Callable
     folder = Path(tempfile.mkdtemp(prefix="coreshot-ray-"))
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
     try:
-        federation = bring_up(folder, "127.0.0.1", free_port(), None, is_simulation=True)
+        federation = bring_up(folder, "127.0.0.1", None, None, is_simulation=True)
         try:
             engine = f"num-supernodes={num_clients} client-resources-num-cpus=1 init-args-num-cpus={num_cpus}"
             return submit(federation, order, say, ["--federation-config", engine])

@@ -7,19 +7,21 @@ from pathlib import Path
 import numpy as np
 
 from coreshot.errors import CoreshotError
-from coreshot.flower.federation import CONNECTION, Federation, is_alive, site_command, superlink_command
+from coreshot.flower.federation import CONNECTION, Federation, free_port, is_alive, site_command, superlink_command
 from coreshot.preset import Preset
-from coreshot.storage import write_json
 
 
-def bring_up(folder: Path, host: str, port: int, certs: Path | None, is_simulation: bool = False) -> Federation:
-    """The SuperLink, new or again on its database."""
+def bring_up(folder: Path, host: str, port: int | None, certs: Path | None, is_simulation: bool = False) -> Federation:
+    """The SuperLink, new, or again on its database: then on its old port and with its old certificates, if no others are given."""
     path = folder / "federation.json"
     federation = Federation.load(folder) if path.is_file() else Federation(folder, "")
     if any(process.role == "superlink" and is_alive(process) for process in federation.processes):
         raise CoreshotError(f"{folder}: its SuperLink is running; stop it with `coreshot flower down {folder}`.")
     federation.processes = [process for process in federation.processes if is_alive(process)]
-    reached = "127.0.0.1" if host == "0.0.0.0" else host
+    if federation.address:
+        port = port or int(federation.address.rsplit(":", 1)[1])
+        certs = certs or (Path(federation.certificate).parent if federation.certificate else None)
+    port, reached = port or free_port(), "127.0.0.1" if host == "0.0.0.0" else host
     federation.address, federation.certificate = f"{reached}:{port}", str((certs / "ca.pem").resolve()) if certs else ""
     federation.write_operator_home()
     home = folder / "superlink"
@@ -46,12 +48,11 @@ def write_sites(folder: Path, preset: Preset, seed: int, num_sites: int | None) 
         home = folder / "sites" / name
         home.mkdir(parents=True, exist_ok=True)
         np.savez(home / "data.npz", x=np.asarray(points.x), y=np.asarray(points.y))
-    write_json(folder / "sites.json", {"preset": preset.name, "seed": seed, "clients": list(clients)})
     return list(clients)
 
 
-def start_site(federation: Federation, name: str, certs: Path | None, **config: str | float) -> None:
-    home = federation.folder / "sites" / name
-    key = str((certs / "sites" / f"{name}.key").resolve()) if certs else ""
-    settings: dict[str, str | float] = {"client-id": name, "data-path": str((home / "data.npz").resolve()), **config}
-    federation.start(name, site_command(federation.address, settings, federation.certificate, key), home)
+def start_site(federation: Federation, name: str) -> None:
+    home, authority = federation.folder / "sites" / name, federation.certificate
+    key = str(Path(authority).parent / "sites" / f"{name}.key") if authority else ""
+    config: dict[str, str | float] = {"client-id": name, "data-path": str((home / "data.npz").resolve())}
+    federation.start(name, site_command(federation.address, config, authority, key), home)
