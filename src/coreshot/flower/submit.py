@@ -13,7 +13,7 @@ from coreshot.flower.federation import CONNECTION, Federation
 from coreshot.flower.order import Order, log_path, outcome_path
 from coreshot.storage import read_json, write_json
 
-SECONDS_BETWEEN_QUESTIONS = 5.0  # each is a process of Flower's
+SECONDS_BETWEEN_QUESTIONS = 10.0  # each is a process of Flower's
 AGAIN = "start it (`coreshot flower up`), and run the same again: what has arrived is kept"
 
 
