@@ -90,6 +90,8 @@ class PretendedGrid:
 
     def answer(self, message):
         node = self.nodes[message.metadata.dst_node_id]
+        if message.metadata.message_type == "query" and node.fault == "nameless":
+            return Message(RecordDict({"other": ConfigRecord({})}), reply_to=message)
         if message.metadata.message_type == "query":
             return Message(RecordDict({CLIENT: ConfigRecord({CLIENT: node.claims})}), reply_to=message)
         if node.fault == "silent":
@@ -160,6 +162,12 @@ def test_one_that_joins_while_others_work_is_asked_as_well(federate):
     found = federate([Node("client-0", fault="silent"), Node("client-1"), Node("client-2", after=30)], join_seconds=0.01, answer_seconds=0.5)
     assert found.clients == ["client-1", "client-2"]
     assert "client-0: its answer did not come within 0.5 s" in found.notes[0]
+
+
+def test_one_that_does_not_say_who_it_is_is_left_out(federate):
+    found = federate([Node("client-0"), Node("client-1", fault="nameless")], num_clients=2)
+    assert found.clients == ["client-0"]
+    assert "node 1: does not say who it is: its answer cannot be read" in found.said
 
 
 def test_nobody_waits_for_those_who_never_joined_once_the_others_have_answered(federate):

@@ -131,10 +131,8 @@ class Nodes:
 
     def _content(self, key: PRNGKey, study: Study, message: Message, name: str) -> RecordDict:
         content = records_of(encode_message(message, study_hash=study.hash, client=name))
-        work = Work(json.dumps(study.to_dict()), key_words(key), self.patience.work_seconds, name)
-        if self.simulated is not None:
-            work = Work(work.study, work.key, work.seconds, name, self.simulated.preset, self.simulated.seed)
-        content[WORK] = work.record()
+        task = (self.simulated.preset, self.simulated.seed) if self.simulated else ()
+        content[WORK] = Work(json.dumps(study.to_dict()), key_words(key), self.patience.work_seconds, name, *task).record()
         return content
 
     def _meet(self) -> None:
@@ -153,10 +151,12 @@ class Nodes:
                 self._greetings[message_id] = node.node_id
         for reply in self._pull(self._greetings):
             node_id = self._greetings.pop(reply.metadata.reply_to_message_id)
-            if reply.has_error():
-                self.say(f"node {node_id}: does not say who it is: {_reason(reply, self.patience.join_seconds)}")
+            name = None if reply.has_error() else self._name_in(reply.content)
+            if name is None:
+                why = _reason(reply, self.patience.join_seconds) if reply.has_error() else "its answer cannot be read"
+                self.say(f"node {node_id}: does not say who it is: {why}")
             elif node_id in self._greeted:
-                self._admit(node_id, self._name_in(reply.content))
+                self._admit(node_id, name)
 
     def _admit(self, node_id: int, name: str) -> None:
         for other in [known for known, client in self._clients.items() if client == name]:
@@ -165,15 +165,18 @@ class Nodes:
         self._seen.add(name)
         self.say(f"{name}: joined")
 
-    def _name_in(self, content: RecordDict) -> str:
-        fields = content.config_records[CLIENT]
+    def _name_in(self, content: RecordDict) -> str | None:
+        """None for what a stranger might have put there instead."""
+        fields: Any = content.config_records.get(CLIENT, {})
         if self.simulated is not None and PARTITION in fields:
-            return self.simulated.names[int(str(fields[PARTITION]))]
-        return str(fields[CLIENT])
+            return self.simulated.names[fields[PARTITION]]
+        return str(fields[CLIENT])[:64] if CLIENT in fields else None
 
     def _push(self, content: RecordDict, node: int, kind: str, seconds: float, group: str) -> str:
-        [message_id] = self.grid.push_messages([FlowerMessage(content, node, kind, ttl=max(1.0, seconds), group_id=group)])
-        return message_id
+        taken = list(self.grid.push_messages([FlowerMessage(content, node, kind, ttl=max(1.0, seconds), group_id=group)]))
+        if not taken or not taken[0]:
+            raise CoreshotError(f"node {node}: the SuperLink has not taken a message for it (too large?); see the SuperLink's log.")
+        return str(taken[0])
 
     def _pull(self, asked: Mapping[str, Any]) -> list[FlowerMessage]:
         return [reply for reply in self.grid.pull_messages(list(asked)) if reply.metadata.reply_to_message_id in asked] if asked else []
