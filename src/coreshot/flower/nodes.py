@@ -144,7 +144,7 @@ class Nodes:
             if node.node_id in self._greeted:
                 continue
             self._greeted.add(node.node_id)
-            if node.name:
+            if node.name and self.simulated is None:
                 self._admit(node.node_id, node.name)
             else:
                 message_id = self._push(RecordDict(), node.node_id, MessageType.QUERY, self.patience.join_seconds, "introduction")
