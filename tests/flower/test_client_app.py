@@ -35,7 +35,7 @@ def site(study, make_points, tmp_path):
     """Ask this site, with these settings of its node, and see what it sends."""
     points = make_points("classification", 0, 12)
 
-    def ask(x=points.x, y=points.y, seconds=120.0, **config):
+    def ask(x=points.x, y=points.y, seconds=600.0, **config):
         path = tmp_path / "data.npz"
         np.savez(path, x=np.asarray(x), y=np.asarray(y))
         settings = {"client-id": "site-1", "data-path": str(path), **{key.replace("_", "-"): value for key, value in config.items()}}
@@ -51,7 +51,7 @@ def site(study, make_points, tmp_path):
 
 
 def test_it_sends_the_bytes_of_distill_and_nothing_else(site, study, make_points):
-    reply = site(study_hash=study.hash, seconds_limit=100.0)
+    reply = site(study_hash=study.hash, seconds_limit=500.0)
     points = make_points("classification", 0, 12)
     assert bytes_of(reply.content) == distill(study, points.x, np.asarray(points.y), client="site-1")
     assert sorted(reply.content) == ["arrays", "header"]

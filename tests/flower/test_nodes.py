@@ -250,7 +250,7 @@ range = [20, 100]
 [method]
 name = "spectral"
 max_bytes = 2_000
-features = { name = "identity", dimension = 2 }
+features = { name = "identity", dimension = 1 }
 """
 
 
