@@ -121,6 +121,8 @@ class PretendedGrid:
 def federate(study, method, make_points):
     def run(nodes, num_clients=3, replies=None, **patience):
         clients = {f"client-{index}": make_points("classification", index, 6 + index) for index in range(num_clients)}
+        local: dict = {}  # first: it compiles, and those who are waited for below have little time
+        simulate(jax.random.key(0), study, method, clients, Ledger(), replies=local)
         grid, said, notes = PretendedGrid(dict(enumerate(nodes)), clients), [], []
         crew = Nodes(grid, Patience(**{"join_seconds": 0.1, "answer_seconds": 0.3, **patience}), said.append)
         replies, ledger = {} if replies is None else replies, Ledger()
@@ -134,8 +136,6 @@ def federate(study, method, make_points):
             crew=crew,
             on_exchange=lambda seen: notes.extend(seen.notes),
         )
-        local: dict = {}
-        simulate(jax.random.key(0), study, method, clients, Ledger(), replies=local)
         assert all(replies[key].data == local[key].data for key in replies)
         return SimpleNamespace(clients=sorted(name for _, name in replies), notes=notes, said=said, ledger=ledger, grid=grid)
 
