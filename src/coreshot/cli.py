@@ -15,6 +15,7 @@ from rich.table import Table
 
 from coreshot.cli_audit import audit
 from coreshot.cli_data import data_app
+from coreshot.cli_flower import flower_app
 from coreshot.cli_frontier import frontier
 from coreshot.cli_inspect import inspect
 from coreshot.cli_options import Overrides, Seeds, parse_seeds, whole_numbers
@@ -26,6 +27,7 @@ app = typer.Typer(
     add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, help="One-shot federated learning with Bayesian pseudocoresets."
 )
 app.add_typer(data_app, name="data")
+app.add_typer(flower_app, name="flower")
 register(app)
 
 DEMO = ("moons_quick", "regression_quick")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Annotated, Any
 
@@ -19,6 +19,11 @@ console = Console(width=None if sys.stdout.isatty() else 160)
 
 def say(line: str) -> None:
     console.print(line, highlight=False, markup=False, soft_wrap=True)
+
+
+def teller(as_json: bool) -> Callable[[str], None]:
+    """What to say on the way with: as `say`, but where a machine waits for its object, on standard error."""
+    return Console(stderr=True, highlight=False, markup=False, soft_wrap=True).print if as_json else say
 
 
 def print_json(facts: Mapping[str, Any]) -> None:

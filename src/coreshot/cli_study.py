@@ -190,7 +190,7 @@ def fit(
         raise CoreshotError(f"{out}: is there already; add to it with --add, or use another --out.")
     agreed = read_study(study)
     arrived = by_client({path: _read(path) for path in coresets})
-    write_model(out, study.read_text(), arrived, _inference(inference) if agreed.learner else None, "mass", seed)
+    write_model(out, study.read_text(), arrived, inference_of(inference) if agreed.learner else None, "mass", seed)
     _print_model(out, as_json)
 
 
@@ -337,7 +337,7 @@ def _prediction_rows(study: Study, predicted: Any) -> list[dict[str, str]]:
     ]
 
 
-def _inference(text: str) -> Any:
+def inference_of(text: str) -> Any:
     """By name with settings that suit small studies, or a TOML file."""
     import tomllib
 

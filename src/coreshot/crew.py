@@ -7,16 +7,14 @@ from __future__ import annotations
 
 import os
 import queue
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import ClassVar, Protocol
 
+from coreshot.child import Worker
 from coreshot.errors import CoreshotError
 from coreshot.learners.distill import clients_per_group
 from coreshot.methods.protocol import Method, OnChunk
@@ -24,7 +22,7 @@ from coreshot.privacy.records import behind_doors
 from coreshot.study import Study
 from coreshot.types import Message, Points, PRNGKey
 from coreshot.wire import encode_message
-from coreshot.worker import read_frame, write_job
+from coreshot.worker import write_job
 
 
 @dataclass(frozen=True)
@@ -40,6 +38,14 @@ Answer = Reply | str  # or why there is none
 
 
 class Crew(Protocol):
+    """Whoever answers in the place of the clients, or for them."""
+
+    every_round: ClassVar[bool]  # whether it is asked in every round of a method, or, since rounds are short, only for what is sent once
+
+    @property
+    def quorum(self) -> int:
+        """Fewer answers that can be used are an error."""
+
     def answers(
         self, key: PRNGKey, study: Study, method: Method, clients: Mapping[str, Points], inbox: Sequence[Message], on_chunk: OnChunk
     ) -> Iterator[tuple[str, Answer]]:
@@ -48,6 +54,9 @@ class Crew(Protocol):
 
 class Threads:
     """One client a core, in this process; where several are vmapped, one group of them a core."""
+
+    every_round: ClassVar[bool] = False
+    quorum: ClassVar[int] = 1
 
     def answers(
         self, key: PRNGKey, study: Study, method: Method, clients: Mapping[str, Points], inbox: Sequence[Message], on_chunk: OnChunk
@@ -81,6 +90,9 @@ class Processes:
     num_workers: int
     seconds_limit: float | None = None
 
+    every_round: ClassVar[bool] = False
+    quorum: ClassVar[int] = 1
+
     def answers(
         self, key: PRNGKey, study: Study, method: Method, clients: Mapping[str, Points], inbox: Sequence[Message], on_chunk: OnChunk
     ) -> Iterator[tuple[str, Answer]]:
@@ -91,7 +103,7 @@ class Processes:
         stop = threading.Event()
 
         def work() -> None:
-            worker = _Worker()
+            worker = Worker()
             try:
                 while not stop.is_set():
                     name = waiting.get_nowait()
@@ -117,65 +129,12 @@ class Processes:
             for thread in threads:
                 thread.join()
 
-    def _one(self, worker: _Worker, key: PRNGKey, study: Study, name: str, points: Points, inbox: Sequence[Message], on_chunk: OnChunk) -> Answer:
+    def _one(self, worker: Worker, key: PRNGKey, study: Study, name: str, points: Points, inbox: Sequence[Message], on_chunk: OnChunk) -> Answer:
         began = time.perf_counter()
-        frame = worker.ask(self.seconds_limit, on_chunk, key, study, name, points, inbox)
+        frame = worker.ask(lambda pipe: write_job(pipe, key, study, name, points, inbox), self.seconds_limit, on_chunk)
         if isinstance(frame, str):
             return frame
         head, parts = frame
         if head["kind"] == "error":
             raise CoreshotError(head["error"])
         return Reply(parts[0], (time.perf_counter() - began) / self.num_workers, head["notes"])
-
-
-class _Worker:
-    """A process that is started when there is work, and again after it was stopped."""
-
-    def __init__(self) -> None:
-        self._process: subprocess.Popen[bytes] | None = None
-
-    def ask(self, seconds_limit: float | None, on_chunk: OnChunk, *job: Any) -> tuple[dict[str, Any], list[bytes]] | str:
-        if self._process is None:
-            self._process = subprocess.Popen([sys.executable, "-m", "coreshot.worker"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-        process, is_late = self._process, threading.Event()
-        assert process.stdin is not None
-        assert process.stdout is not None
-
-        def stop_late() -> None:
-            is_late.set()
-            process.kill()
-
-        timer = threading.Timer(seconds_limit, stop_late) if seconds_limit else None
-        if timer:
-            timer.start()
-        try:
-            write_job(process.stdin, *job)
-            while (frame := read_frame(process.stdout)) is not None and frame[0]["kind"] == "chunk":
-                on_chunk(1)
-        except BrokenPipeError:
-            frame = None
-        finally:
-            if timer:
-                timer.cancel()
-        if frame is not None:
-            return frame
-        code = process.wait()
-        self._forget()
-        if is_late.is_set():
-            return f"it took longer than {seconds_limit:g} s and was stopped; allow more, or make its work smaller"
-        return f"its worker process ended with code {code} (-9: out of memory, or killed); use fewer workers"
-
-    def stop(self) -> None:
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
-            self._forget()
-
-    def _forget(self) -> None:
-        """Its pipes too: what was still to be written to it no longer matters."""
-        assert self._process is not None
-        for pipe in (self._process.stdin, self._process.stdout):
-            assert pipe is not None
-            with suppress(BrokenPipeError):
-                pipe.close()
-        self._process = None

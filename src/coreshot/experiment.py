@@ -231,7 +231,7 @@ def _run_method(job: Job, data: FederatedData, out: Path, before: Outcome, progr
     study, key = job.method_study, named_key(job.key, f"method {job.arm.method}")
     method: Any = study.method
     if hasattr(method, "begin"):
-        return _run_rounds(job, key, data, out / job.folder, before, progress)
+        return _run_rounds(job, key, data, out / job.folder, before, progress, crew)
     state, outcome = _exchange(key, study, method, data, out, progress, crew, f"clients learn ({job.arm.method}, seed {job.seed})")
     return _inferred(outcome, lambda: method.posterior(named_key(key, "posterior"), study.model, state))
 
@@ -267,7 +267,7 @@ def _inferred(outcome: Outcome, infer: Callable[[], tuple[Posterior | HeadPoster
     return replace(outcome, posterior=posterior, info=info, seconds_server=time.perf_counter() - began)
 
 
-def _run_rounds(job: Job, key: jax.Array, data: FederatedData, folder: Path, before: Outcome, progress: Progress) -> Outcome:
+def _run_rounds(job: Job, key: jax.Array, data: FederatedData, folder: Path, before: Outcome, progress: Progress, crew: Crew | None) -> Outcome:
     """From the beginning, from a one-shot result, or from the checkpoint of a run that was killed."""
     study, model = job.method_study, job.model
     method: Any = study.method
@@ -285,7 +285,7 @@ def _run_rounds(job: Job, key: jax.Array, data: FederatedData, folder: Path, bef
         watch.measure()
     progress.begin(f"{job.arm.label}, seed {job.seed}: rounds", log.state.end - log.state.round)
     began, already = time.perf_counter(), log.seconds
-    simulate(key, study, method, data.clients, log.ledger, state=log.state, on_exchange=watch.on_exchange)
+    simulate(key, study, method, data.clients, log.ledger, state=log.state, crew=crew, on_exchange=watch.on_exchange)
     seconds_server = before.seconds_server + time.perf_counter() - began - (log.seconds - already)
     progress.end()
     posterior, info = method.posterior(named_key(key, "posterior"), model, log.state)

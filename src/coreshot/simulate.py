@@ -56,6 +56,7 @@ def simulate(
     """
     if not clients:
         raise CoreshotError("simulation: there are no clients; give at least one.")
+    crew = crew or Threads()
     model, names, inbox = study.model, tuple(clients), []  # type: ignore[var-annotated]
     state = method.init(named_key(key, "init"), model, study.shared_key) if state is None else state
     while (invitation := method.send(named_key(key, "cohort"), model, state, names)) is not None:
@@ -64,7 +65,7 @@ def simulate(
         asked = {name: clients[name] for name in invitation.clients}
         answers: dict[str, Answer] = {}
         arrived, refused = {}, {}
-        for name, answer in _answers(key, study, method, asked, inbox, replies, crew or Threads(), on_chunk):
+        for name, answer in _answers(key, study, method, asked, inbox, replies, crew, on_chunk):
             try:
                 arrived[name] = _read(study, method, message.round, name, answer)
             except CoreshotError as error:
@@ -77,10 +78,15 @@ def simulate(
             _book(ledger, message.round, name, answers[name], arrived.get(name))
         arrived = {name: arrived[name] for name in asked if name in arrived}
         seconds = sum(answer.seconds for answer in answers.values() if isinstance(answer, Reply))
-        if not arrived:
+        if not arrived and not crew.every_round:
             raise CoreshotError(
                 f"round {message.round}: no client's reply can be used; lower the clients' step sizes. "
                 f"The first was refused: {next(iter(refused.values()))}"
+            )
+        if len(arrived) < min(crew.quorum, len(asked)):  # a cohort may be smaller
+            raise CoreshotError(
+                f"round {message.round}: {len(arrived)} of {len(asked)} replies can be used, and the quorum is {crew.quorum}; "
+                f"mend these and run the same again: {' '.join(refused.values())}"
             )
         state = method.receive(named_key(key, "server"), model, state, arrived)
         on_exchange(Exchange(state, message.round, seconds, refused))
@@ -111,14 +117,17 @@ def _answers(
     crew: Crew,
     on_chunk: Callable[[int], None],
 ) -> Iterator[tuple[str, Answer]]:
-    """Those that are there already, then the others': of a one-shot method as they come, else all at once, since a round is short."""
+    """Those that are there already, then the others': of a one-shot method as they come, else all at once, since a round is short.
+
+    A crew that is elsewhere is asked in every round.
+    """
     round, key = inbox[-1].round, named_key(key, "clients")
     found = {name: replies[round, name] for name in clients if replies is not None and (round, name) in replies}
     yield from found.items()
     missing = {name: points for name, points in clients.items() if name not in found}
     if not missing:
         return
-    if replies is not None:
+    if replies is not None or crew.every_round:
         yield from crew.answers(key, study, method, missing, inbox, on_chunk)
         return
     began = time.perf_counter()

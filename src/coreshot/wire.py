@@ -33,8 +33,20 @@ def encode_message(message: Message, *, study_hash: str, client: str, releases: 
     """A client's message says what it lets out of the records; a server's lets out nothing."""
     header: dict[str, Any] = {"format": FORMAT, "kind": message.kind, "round": message.round, "client": client, "study": study_hash}
     header |= {"releases": [release.to_dict() for release in releases]} if releases else {}
-    arrays = {name: np.asarray(array, order="C") for name, array in message.arrays.items()}
-    return safetensors.numpy.save(arrays, {"coreshot": json.dumps(header, sort_keys=True, separators=(",", ":"))})
+    return pack(header, {name: np.asarray(array, order="C") for name, array in message.arrays.items()})
+
+
+def pack(header: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> bytes:
+    return safetensors.numpy.save(dict(arrays), {"coreshot": json.dumps(header, sort_keys=True, separators=(",", ":"))})
+
+
+def unpack(data: bytes) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """The header and the arrays, whatever they say."""
+    header = read_header(data)
+    try:
+        return header, safetensors.numpy.load(data)
+    except (safetensors.SafetensorError, ValueError, KeyError, TypeError) as error:
+        raise _not_a_message(data, error) from None
 
 
 def decode_message(data: bytes, *, study_hash: str, client: str | None = None, releases: Sequence[Release] | None = None) -> Message:
@@ -42,11 +54,7 @@ def decode_message(data: bytes, *, study_hash: str, client: str | None = None, r
 
     Where releases are given (the study's), it must declare just those.
     """
-    header = read_header(data)
-    try:
-        arrays = safetensors.numpy.load(data)
-    except (safetensors.SafetensorError, ValueError, KeyError, TypeError) as error:
-        raise _not_a_message(data, error) from None
+    header, arrays = unpack(data)
     where = f"client {header['client']}, round {header['round']}, {header['kind']}"
     if header["format"] != FORMAT:
         raise CoreshotError(f"{where}: written in format {header['format']}, this version reads {FORMAT}; use the same coreshot on both sides.")

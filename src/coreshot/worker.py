@@ -1,57 +1,54 @@
 """One client's work in a process of its own: `python -m coreshot.worker` answers jobs from its standard input until that ends.
 
 A job and its answer are a line of JSON and the bytes that it announces: points and messages as safetensors. Nothing is written to disk.
+At a site, a job names the file that holds the records instead: then no other process ever has them.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import IO, Any
 
 import jax
 import numpy as np
 import safetensors.numpy
 
+from coreshot.child import read_frame, write_frame
 from coreshot.compilation import keep_compiled
 from coreshot.errors import CoreshotError
 from coreshot.methods import OneShot
 from coreshot.privacy.records import behind_doors
+from coreshot.site_records import read_points
 from coreshot.study import Study
 from coreshot.types import Message, Points, PRNGKey, points_of
 from coreshot.wire import decode_message, encode_message
 
 
-def write_frame(file: IO[bytes], head: Mapping[str, Any], parts: Sequence[bytes] = ()) -> None:
-    file.write(json.dumps({**head, "sizes": [len(part) for part in parts]}).encode() + b"\n")
-    for part in parts:
-        file.write(part)
-    file.flush()
-
-
-def read_frame(file: IO[bytes]) -> tuple[dict[str, Any], list[bytes]] | None:
-    """None where the other side has ended."""
-    line = file.readline()
-    if not line.endswith(b"\n"):
-        return None
-    head = json.loads(line)
-    return head, [file.read(size) for size in head["sizes"]]
-
-
 def write_job(file: IO[bytes], key: PRNGKey, study: Study, client: str, points: Points, inbox: Sequence[Message]) -> None:
     arrays = {name: np.ascontiguousarray(getattr(points, name)) for name in ("x", "y", "weight")}
     messages = [encode_message(message, study_hash=study.hash, client=client) for message in inbox]
-    head = {"study": study.to_dict(), "client": client, "key": np.asarray(jax.random.key_data(key)).tolist()}
-    write_frame(file, head, [safetensors.numpy.save(arrays), *messages])
+    head = {"study": study.to_dict(), "client": client, "key": key_words(key)}
+    write_frame(file, head, [*messages, safetensors.numpy.save(arrays)])
+
+
+def key_words(key: PRNGKey) -> list[int]:
+    return list(np.asarray(jax.random.key_data(key)).tolist())
 
 
 def answer_job(head: Mapping[str, Any], parts: Sequence[bytes], answers: IO[bytes]) -> None:
-    study, client = Study.from_dict(head["study"]), head["client"]
-    arrays = safetensors.numpy.load(parts[0])
-    points = points_of(arrays["x"], arrays["y"]).reweighted(jax.numpy.asarray(arrays["weight"]))
-    inbox = [decode_message(data, study_hash=study.hash) for data in parts[1:]]
+    study, client, is_at_site = Study.from_dict(head["study"]), head["client"], "data" in head
+    if head.get("agreed", study.hash) != study.hash:
+        write_frame(answers, {"kind": "strange", "error": f"asked for study {study.hash}, but this site has agreed to {head['agreed']}"})
+        return
+    try:
+        points = read_points(study, Path(head["data"]), client) if is_at_site else _points(parts[-1])
+    except CoreshotError as error:
+        write_frame(answers, {"kind": "unfit", "error": str(error)})
+        return
+    inbox = [decode_message(data, study_hash=study.hash) for data in (parts if is_at_site else parts[:-1])]
     method: Any = study.method or OneShot(study.learner, None)  # type: ignore[arg-type]  # a client infers nothing
     key = jax.random.wrap_key_data(jax.numpy.asarray(head["key"], jax.numpy.uint32))
     try:
@@ -63,12 +60,19 @@ def answer_job(head: Mapping[str, Any], parts: Sequence[bytes], answers: IO[byte
             study.shared_key,
             lambda _: write_frame(answers, {"kind": "chunk"}),
         )
+        message, notes = replies[client]
+        if is_at_site:  # what cannot be used does not leave it
+            method.check(study.model, client, message)
     except CoreshotError as error:
         write_frame(answers, {"kind": "error", "error": str(error)})
         return
-    message, notes = replies[client]
     data = encode_message(message, study_hash=study.hash, client=client, releases=study.releases)
     write_frame(answers, {"kind": "reply", "notes": notes}, [data])
+
+
+def _points(data: bytes) -> Points:
+    arrays = safetensors.numpy.load(data)
+    return points_of(arrays["x"], arrays["y"]).reweighted(jax.numpy.asarray(arrays["weight"]))
 
 
 def main() -> None:

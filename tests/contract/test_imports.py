@@ -1,6 +1,7 @@
 """Imports point one way, down the list of layers, and the server's side cannot reach private data even through others."""
 
 import ast
+import re
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ LAYERS = [
     "progress",
     "data",
     "privacy",
+    "winograd",
     "patches",
     "models",
     "frozen",
@@ -40,6 +42,8 @@ LAYERS = [
     "study",
     "study_file",
     "posterior_file",
+    "child",
+    "site_records",
     "worker",
     "crew",
     "replies",
@@ -64,11 +68,15 @@ LAYERS = [
     "model_page",
     "estimator",
     "audit",
+    "flower",
+    "cli_options",
     "cli_output",
     "cli_audit",
+    "cli_frontier",
     "cli_data",
     "cli_inspect",
     "cli_study",
+    "cli_flower",
     "cli",
 ]
 FACADE = ""  # coreshot/__init__.py: names the public functions, and nothing inside may import it
@@ -157,6 +165,16 @@ def test_imports_point_one_way(graph):
 
 def test_inference_cannot_reach_the_data(graph):
     assert reaches_data(graph) == []
+
+
+def test_only_the_folder_for_it_imports_flower(source):
+    """The core is installed without it."""
+    found = {
+        path.relative_to(source).parts[0]
+        for path in source.rglob("*.py")
+        if re.search(r"^\s*(import|from) (flwr|ray|cryptography)\b", path.read_text(), re.M)
+    }
+    assert found == {"flower"}
 
 
 def test_the_checker_sees_the_real_tree(graph):

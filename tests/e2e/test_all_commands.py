@@ -20,7 +20,7 @@ COMMANDS = commands_of(typer.main.get_command(app))
 
 def test_the_walk_finds_them_all():
     assert {("run",), ("data", "show"), ("study", "check"), ("evaluate",), ("audit",)} <= set(COMMANDS)
-    assert len(COMMANDS) == 19
+    assert len(COMMANDS) == 26
 
 
 @pytest.mark.parametrize("path", COMMANDS, ids=" ".join)
@@ -45,6 +45,12 @@ NOT_THERE = {
     ("report",): ["nowhere"],
     ("inspect",): ["nowhere"],
     ("audit",): ["nowhere.toml", "--learner", "x"],
+    ("frontier",): ["nowhere.toml"],
+    ("flower", "up"): ["x", "--preset", "nowhere.toml"],
+    ("flower", "run"): ["nowhere.toml"],
+    ("flower", "status"): ["nowhere"],
+    ("flower", "down"): ["nowhere"],
+    ("flower", "site"): ["nowhere.csv", "--superlink", "localhost:1", "--client", "x", "--insecure"],
     ("data", "add"): ["x", "--from", "nowhere"],
     ("data", "show"): ["nothing"],
     ("study", "new"): ["x.toml", "--from", "nowhere.csv", "--target", "y"],
@@ -59,7 +65,7 @@ NOT_THERE = {
 
 
 def test_only_commands_without_a_thing_to_name_are_left_out():
-    assert set(COMMANDS) - set(NOT_THERE) == {("list",), ("demo",), ("data", "list")}
+    assert set(COMMANDS) - set(NOT_THERE) == {("list",), ("demo",), ("data", "list"), ("flower", "certs")}
 
 
 @pytest.mark.parametrize("path", NOT_THERE, ids=" ".join)

@@ -51,6 +51,18 @@ def read_records(path: Path, inputs: Table | Images, target: Classes | Quantity,
     return Encoded(x, y, [*findings, finding])
 
 
+def read_arrays(path: Path) -> tuple[np.ndarray, np.ndarray]:
+    """Inputs and targets of a study whose records are arrays already: an npz file."""
+    if not path.exists():
+        raise CoreshotError(f"{path}: there is no such file; give an npz file.")
+    arrays = _arrays(path)
+    inputs, labels = (next((arrays[key] for key in keys if key in arrays), None) for keys in (INPUT_KEYS, LABEL_KEYS))
+    if inputs is None or labels is None:
+        names = ", ".join(arrays) or "none"
+        raise CoreshotError(f"{path}: has arrays {names}; save inputs as {' or '.join(INPUT_KEYS)} and targets as {' or '.join(LABEL_KEYS)}.")
+    return inputs, labels
+
+
 def read_columns(path: Path) -> dict[str, Cells]:
     """Of a table, by name, as text or numbers."""
     suffix = path.suffix.lower()

@@ -102,18 +102,18 @@ def answer(
     """run(points, plans), which has a leading client axis, for groups of clients of equal shape; each client's trees as its message."""
     plans = {name: plan_batches(client_key(key, round, name), points.num_points, batch_size, num_steps) for name, points in clients.items()}
 
+    at_once = 1 if model.is_wide else CLIENTS_AT_ONCE
+
     def run_group(names: list[str]) -> dict[str, dict[str, Params]]:
         size = max(room(clients[name].num_points) for name in names)
-        points = jax.tree.map(lambda *arrays: jnp.stack(arrays), *[pad_points(clients[name], size) for name in names])
-        stacked = jax.block_until_ready(run(points, jnp.stack([plans[name] for name in names])))
+        # A group that is not full is filled with its last client: one that is alone, at its own site, then rounds as one among others.
+        full = [*names, *[names[-1]] * (at_once - len(names))]
+        points = jax.tree.map(lambda *arrays: jnp.stack(arrays), *[pad_points(clients[name], size) for name in full])
+        stacked = jax.block_until_ready(run(points, jnp.stack([plans[name] for name in full])))
         return {name: jax.tree.map(lambda array, index=index: array[index], stacked) for index, name in enumerate(names)}
 
     with ThreadPoolExecutor(os.cpu_count() or 1) as pool:  # what a group cannot run in parallel runs beside the other group's
-        results = {
-            name: trees
-            for group in pool.map(run_group, _equal_shapes(clients, plans, 1 if model.is_wide else CLIENTS_AT_ONCE))
-            for name, trees in group.items()
-        }
+        results = {name: trees for group in pool.map(run_group, _equal_shapes(clients, plans, at_once)) for name, trees in group.items()}
     return {name: (update_message(round, jnp.sum(points.weight), **results[name]), []) for name, points in clients.items()}
 
 

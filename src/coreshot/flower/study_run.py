@@ -1,0 +1,44 @@
+"""A study with real sites: their coresets over Flower, then the folder that `coreshot fit` would have made of the same files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from coreshot.config import decode_named
+from coreshot.flower.nodes import Nodes
+from coreshot.flower.order import Order
+from coreshot.inference import INFERENCES
+from coreshot.methods import OneShot
+from coreshot.model_folder import write_model
+from coreshot.replies import reply_store
+from coreshot.simulate import simulate
+from coreshot.storage import write_bytes, write_json
+from coreshot.study_file import read_study
+from coreshot.wire import Ledger
+
+
+def fit_study(order: Order, nodes: Nodes) -> None:
+    """out/messages and out/ledger.jsonl as of a run, out/notes.json: who is missing and why, out/model."""
+    out, notes, ledger = Path(order.out), list[str](), Ledger()
+    write_bytes(out / "study.toml", order.study.encode())
+    study = read_study(out / "study.toml")
+    inference = decode_named(INFERENCES, order.inference, "order, inference", "inference") if order.inference else None
+    method: Any = study.method or OneShot(study.learner, inference)  # type: ignore[arg-type]
+    replies = reply_store(study, out)
+    simulate(
+        jax.random.key(order.seed),
+        study,
+        method,
+        dict.fromkeys(order.clients),  # type: ignore[arg-type]  # their points are theirs
+        ledger,
+        replies=replies,
+        crew=nodes,
+        on_exchange=lambda seen: notes.extend(seen.notes),
+    )
+    write_bytes(out / "ledger.jsonl", ledger.to_json_lines().encode())
+    write_json(out / "notes.json", notes)
+    coresets = {client: reply.data for (_, client), reply in replies.items() if client in order.clients}
+    write_model(out / "model", order.study, coresets, inference, "mass", order.seed)

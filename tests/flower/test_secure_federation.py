@@ -1,0 +1,113 @@
+"""Five sites over TLS with node authentication, in a network namespace of their own: the local runner's results, bit for bit."""
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+TINY = """
+base = "moons_quick"
+title = "moons, tiny"
+
+[learner.bpc]
+num_updates = 3
+num_trajectories = 2
+
+[learner.bpc.experts]
+num_trajectories = 3
+
+[method.fed_avg]
+num_rounds = 3
+
+[inference.sgd]
+num_steps = 5
+
+[[arm]]
+label = "BPC-FL + SGD"
+learner = "bpc"
+inference = "sgd"
+weighting = "mass"
+
+[[arm]]
+label = "FedAvg"
+method = "fed_avg"
+num_clients = 2
+"""
+
+
+@pytest.fixture(scope="module")
+def has_namespaces():
+    return subprocess.run(["unshare", "-rn", "true"], capture_output=True, check=False).returncode == 0 if sys.platform == "linux" else False
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory, environment, has_namespaces):
+    """The local run, which compiles for all, and then the federation's."""
+    folder = tmp_path_factory.mktemp("secure")
+    preset = folder / "tiny.toml"
+    preset.write_text(TINY)
+    local = [sys.executable, "-m", "coreshot.cli", "run", str(preset), "--out", str(folder / "local")]
+    subprocess.run(local, env=environment, check=True, capture_output=True, timeout=300)
+    alone = [sys.executable, str(Path(__file__).parent / "alone.py"), str(folder), str(preset)]
+    prefix, suffix = (["unshare", "-rn"], ["--namespace"]) if has_namespaces else ([], [])
+    subprocess.run([*prefix, *alone, *suffix], env=environment, check=True, timeout=600)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def said(folder):
+    return json.loads((folder / "said.json").read_text())
+
+
+def test_every_command_says_the_truth_by_its_exit_code(said):
+    codes = {name: answer["code"] for name, answer in said.items() if name != "outside"}
+    assert codes == {"certs": 0, "strangers": 0, "up": 0, "run": 0, "status": 0, "stranger": codes["stranger"], "down": 0, "status after": 1}, said
+
+
+def test_coresets_weights_ledgers_and_rows_are_the_local_runners(said, folder, check_same_run):
+    """One shot from five sites, and three rounds of FedAvg with two."""
+    assert said["run"]["code"] == 0, said["run"]
+    check_same_run(folder / "local", folder / "run")
+    assert len(list(folder.glob("run/messages/*/round-0/*.safetensors"))) == 5
+    assert (folder / "run" / "report.html").is_file()
+
+
+def test_flowers_own_bytes_stand_beside_the_ledger(said, folder):
+    facts = json.loads((folder / "run" / "flower.json").read_text())
+    rows = json.loads((folder / "run" / "results.json").read_text())
+    assert facts["status"] == "finished:completed"
+    assert facts["bytes_to_server"] > sum(row["bytes_up"] for row in rows)
+
+
+def test_a_node_whose_key_is_not_registered_is_refused(said):
+    assert said["stranger"]["code"] != 0
+    assert "Failed to activate SuperNode" in said["stranger"]["stdout"] + said["stranger"]["stderr"]
+    nodes = json.loads(said["status"]["stdout"])["nodes"]
+    assert sorted(node["name"] for node in nodes) == [f"client-{index}" for index in range(5)]
+    assert {node["status"] for node in nodes} == {"online"}
+
+
+def test_nothing_is_left_running(said):
+    assert json.loads(said["status after"]["stdout"])["processes"] == {}
+
+
+def test_no_connection_leaves_the_machine(said, has_namespaces):
+    """All of the above happened where nothing but loopback exists."""
+    if not has_namespaces:
+        pytest.skip("this machine forbids network namespaces (unshare -rn), so only loopback addresses were used, unproven")
+    assert "unreachable" in said["outside"]
+    assert said["run"]["code"] == 0
+
+
+def test_negative_control_one_changed_byte_is_seen(folder, tmp_path, check_same_run):
+    other = shutil.copytree(folder / "local", tmp_path / "other")
+    check_same_run(folder / "local", other)
+    message = next(other.glob("messages/*/round-0/client-3.safetensors"))
+    data = bytearray(message.read_bytes())
+    data[-1] ^= 1
+    message.write_bytes(data)
+    with pytest.raises(AssertionError, match="messages"):
+        check_same_run(folder / "local", other)
