@@ -13,6 +13,7 @@ from coreshot.inference import INFERENCES
 from coreshot.methods import OneShot
 from coreshot.simulate import simulate
 from coreshot.wire import Ledger
+from coreshot.worker import write_job
 
 MAP = {"name": "map_estimate", "optimizer": "adam", "step_size": 0.1, "num_steps": 3}
 
@@ -72,7 +73,7 @@ class Slow(Processes):
 
     def _one(self, worker, key, study, name, points, inbox, on_chunk):
         return (
-            worker.ask(0.001, on_chunk, key, study, name, points, inbox)
+            worker.ask(lambda pipe: write_job(pipe, key, study, name, points, inbox), 0.001, on_chunk)
             if name == "b"
             else super()._one(worker, key, study, name, points, inbox, on_chunk)
         )
@@ -94,7 +95,7 @@ def test_a_client_that_takes_too_long_is_stopped_and_left_out(study, clients, in
 def test_a_worker_that_dies_is_named(study, clients):
     class Dying(Processes):
         def _one(self, worker, key, study, name, points, inbox, on_chunk):
-            return worker.ask(None, lambda _: worker._process.kill(), key, study, name, points, inbox)
+            return worker.ask(lambda pipe: write_job(pipe, key, study, name, points, inbox), None, lambda _: worker._process.kill())
 
     with pytest.raises(CoreshotError, match=r"no client's reply can be used.*client a: its worker process ended with code -9"):
         run(study, {"a": clients["a"]}, Dying(1))
