@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -20,6 +21,7 @@ import pyarrow.parquet
 import pytest
 from PIL import Image
 
+from coreshot import cli
 from coreshot.config import decode_named
 from coreshot.data.characters import CHARACTERS
 from coreshot.learners import LEARNERS
@@ -287,3 +289,17 @@ def no_leftovers(tmp_path: Path) -> Iterator[Path]:
     folder.mkdir()
     yield folder
     assert list(folder.iterdir()) == []
+
+
+@pytest.fixture
+def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[Any, str, str]]:
+    """`coreshot ...` in this process: exit code, stdout, stderr."""
+    monkeypatch.setenv("JAX_PLATFORMS", "cpu")
+
+    def run(*arguments: Any) -> tuple[Any, str, str]:
+        monkeypatch.setattr(sys, "argv", ["coreshot", *map(str, arguments)])
+        with pytest.raises(SystemExit) as exit_of:
+            cli.main()
+        return exit_of.value.code or 0, *capsys.readouterr()
+
+    return run

@@ -19,7 +19,7 @@ from coreshot.cli_flower import flower_app
 from coreshot.cli_frontier import frontier
 from coreshot.cli_inspect import inspect
 from coreshot.cli_options import Overrides, Seeds, parse_seeds, whole_numbers
-from coreshot.cli_output import Json, console, print_json, say, working
+from coreshot.cli_output import Json, Markdown, console, print_grid, print_json, say, working
 from coreshot.cli_study import register
 from coreshot.errors import CoreshotError
 
@@ -99,7 +99,7 @@ def compare(
     overrides: Overrides = None,
     seeds: Seeds = None,
     out: Annotated[Path | None, typer.Option("--out", help="Where results go; the default is runs/PRESET_compare.")] = None,
-    markdown: Annotated[bool, typer.Option("--markdown", help="Print the table as Markdown, for a document.")] = False,
+    markdown: Markdown = False,
     as_json: Json = False,
 ) -> None:
     """Learners x inferences x K on one task, beside everything that a coreset has to beat: one table and one figure.
@@ -110,7 +110,6 @@ def compare(
     from coreshot.compilation import keep_compiled
     from coreshot.experiment import run as run_presets
     from coreshot.figures import render
-    from coreshot.report import grid_markdown, rich_table
     from coreshot.storage import write_bytes
 
     chosen = comparison(preset, overrides or (), _parse_names(learners), _parse_names(inferences), whole_numbers("--points", points, 1, "10,30"))
@@ -121,15 +120,8 @@ def compare(
     drawing = draw_comparison(rows)
     for kind in ("png", "svg"):
         write_bytes(folder / f"compare.{kind}", render(drawing, kind))
-    if as_json:
-        print_json({"results": str(folder / "results.json"), "figure": str(folder / "compare.png"), "rows": rows})
-        return
-    if markdown:
-        print(grid_markdown(comparison_grid(rows)), end="")
-        return
-    console.print(rich_table(chosen.name, comparison_grid(rows)))
-    say(f"results: {folder / 'results.json'}")
-    say(f"figure:  {folder / 'compare.png'}")
+    files = {"results": folder / "results.json", "figure": folder / "compare.png"}
+    print_grid(chosen.name, comparison_grid(rows), rows, files, as_json, markdown)
 
 
 def _parse_names(text: str | None) -> list[str] | None:

@@ -9,7 +9,7 @@ import typer
 
 from coreshot.cli_audit import TRIALS
 from coreshot.cli_options import Overrides, Seeds, parse_seeds
-from coreshot.cli_output import Json, console, print_json, say, working
+from coreshot.cli_output import Json, Markdown, print_grid, working
 
 
 def frontier(
@@ -18,7 +18,7 @@ def frontier(
     overrides: Overrides = None,
     seeds: Seeds = None,
     out: Annotated[Path | None, typer.Option("--out", help="Where results go; the default is runs/PRESET-frontier.")] = None,
-    markdown: Annotated[bool, typer.Option("--markdown", help="Print the table as Markdown, for a document.")] = False,
+    markdown: Markdown = False,
     as_json: Json = False,
 ) -> None:
     """Run a preset, audit what each of its arms sends, and set quality beside the attack's success and beside epsilon.
@@ -32,7 +32,6 @@ def frontier(
     from coreshot.audit.run import check_trials
     from coreshot.compilation import keep_compiled
     from coreshot.preset import load_preset
-    from coreshot.report import grid_markdown, rich_table
 
     check_trials(trials)
     loaded, chosen = load_preset(preset, overrides or ()), parse_seeds(seeds)
@@ -40,12 +39,5 @@ def frontier(
     keep_compiled()
     with working(as_json or markdown) as progress:
         rows = run_frontier(loaded, trials, folder, chosen, progress)
-    if as_json:
-        print_json({"results": str(folder / "frontier.json"), "picture": str(folder / "frontier.png"), "rows": rows})
-        return
-    if markdown:
-        print(grid_markdown(frontier_grid(rows)), end="")
-        return
-    console.print(rich_table(loaded.name, frontier_grid(rows)))
-    say(f"results: {folder / 'frontier.json'}")
-    say(f"picture: {folder / 'frontier.png'}")
+    files = {"results": folder / "frontier.json", "picture": folder / "frontier.png"}
+    print_grid(loaded.name, frontier_grid(rows), rows, files, as_json, markdown)

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Annotated, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 
 from coreshot.progress import Progress, shown_on
 
+if TYPE_CHECKING:
+    from coreshot.page import Grid
+
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object, for machines.")]
+Markdown = Annotated[bool, typer.Option("--markdown", help="Print the table as Markdown, for a document.")]
 console = Console(width=None if sys.stdout.isatty() else 160)
 
 
@@ -37,6 +42,20 @@ def print_facts(facts: Mapping[str, Any], as_json: bool) -> None:
         return
     for key, value in facts.items():
         say(f"{key}: {', '.join(map(shown, value)) if isinstance(value, list) else shown(value)}")
+
+
+def print_grid(title: str, grid: Grid, rows: Sequence[Mapping[str, Any]], files: Mapping[str, Path], as_json: bool, markdown: bool) -> None:
+    """A command's table, as a machine, a document or a terminal wants it, and where its files are."""
+    from coreshot.report import grid_markdown, rich_table
+
+    if as_json:
+        print_json({**{name: str(path) for name, path in files.items()}, "rows": rows})
+    elif markdown:
+        print(grid_markdown(grid), end="")
+    else:
+        console.print(rich_table(title, grid))
+        for name, path in files.items():
+            say(f"{name + ':':8} {path}")
 
 
 def shown(value: Any) -> str:

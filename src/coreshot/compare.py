@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 
 from coreshot.config import choose
 from coreshot.errors import CoreshotError
-from coreshot.figures import CLIENT_COLOURS, STYLE, Drawing
+from coreshot.figures import STYLE, Drawing, dot_style
 from coreshot.preset import Preset, build_preset, load_preset
 from coreshot.report import METRICS, Column, Grid, summary_grid
 
@@ -125,9 +125,9 @@ def draw_comparison(rows: Sequence[dict[str, Any]]) -> Drawing:
         figure = Figure(figsize=(11, 5.2), layout="constrained")
         panels = figure.subplots(1, 2, sharey=True)
         for index, arm in enumerate(arms):
-            colour, marker = CLIENT_COLOURS[index % len(CLIENT_COLOURS)], "osD^v<>"[index // len(CLIENT_COLOURS) % 7]
+            style: Any = dot_style(index)
             for axes, key in zip(panels, ("kilobytes", "seconds"), strict=True):
-                axes.scatter(max(mean(arm, key), 1e-3), mean(arm, score), c=colour, marker=marker, s=42, label=arm if key == "seconds" else None)
+                axes.scatter(max(mean(arm, key), 1e-3), mean(arm, score), s=42, **style, label=arm if key == "seconds" else None)
         for axes, label in zip(panels, ("kilobytes a client sends", "seconds a client computes"), strict=True):
             axes.set(xscale="log", xlabel=label)
             axes.grid(visible=True, lw=0.3, color="#cccccc")

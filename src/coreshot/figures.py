@@ -46,6 +46,7 @@ DPI = 130
 CURVE = "#6a3d9a"
 # Okabe and Ito's palette without its purple, which is the curve's, and without its yellow, which is lost on white.
 CLIENT_COLOURS = ("#e69f00", "#56b4e9", "#009e73", "#d55e00", "#0072b2", "#8c6d46", "#7f7f7f", "#b5bd00")
+MARKERS = "osD^v<>P"
 CLASS_COLOURS = ("#123f8c", "#9b1420")
 # Paler than the points, so that a point is seen on a field of its own class.
 FIELD = LinearSegmentedColormap.from_list("class field", ["#7fa6e0", "#f7f5f2", "#e58a86"])
@@ -76,6 +77,11 @@ class Drawing:
     figure: Figure
     alt: str
     caption: str
+
+
+def dot_style(index: int) -> dict[str, str]:
+    """Of the index-th of many arms: colours first, then other shapes."""
+    return {"color": CLIENT_COLOURS[index % len(CLIENT_COLOURS)], "marker": MARKERS[index // len(CLIENT_COLOURS) % len(MARKERS)]}
 
 
 def draw(task: Any, data: FederatedData, panels: Sequence[Panel]) -> Drawing | None:

@@ -1,11 +1,8 @@
 """coreshot audit: what it says and writes, and one sentence for every mistake."""
 
 import json
-import sys
 
 import pytest
-
-from coreshot import cli
 
 # typer 0.20 asks click 8.5 for names that click 9 will not have; that is between the two of them.
 pytestmark = pytest.mark.filterwarnings("ignore:'click:DeprecationWarning")
@@ -45,19 +42,6 @@ batch_size = 4
 client_optimizer = { name = "sgd", step_size = 0.1 }
 server_optimizer = { name = "sgd", step_size = 1.0 }
 """
-
-
-@pytest.fixture
-def call(monkeypatch, capsys):
-    """`coreshot ...` in this process: exit code, stdout, stderr."""
-
-    def run(*arguments):
-        monkeypatch.setattr(sys, "argv", ["coreshot", *map(str, arguments)])
-        with pytest.raises(SystemExit) as exit_of:
-            cli.main()
-        return exit_of.value.code or 0, *capsys.readouterr()
-
-    return run
 
 
 @pytest.fixture(scope="module")

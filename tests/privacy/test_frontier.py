@@ -1,11 +1,9 @@
 """coreshot frontier: quality beside leaks, of every arm, from the same run and the same audits as the two commands make."""
 
 import json
-import sys
 
 import pytest
 
-from coreshot import cli
 from coreshot.audit.frontier import frontier, frontier_grid
 from coreshot.preset import load_preset
 
@@ -107,15 +105,13 @@ def test_qualities_are_those_of_the_run(made):
         assert row["accuracy"] == [result["accuracy"] for result in results if result["arm"] == arm]
 
 
-def test_a_second_call_does_no_trial_again_and_says_the_same(made, monkeypatch, capsys):
+def test_a_second_call_does_no_trial_again_and_says_the_same(made, call):
     folder, rows = made
     before = (folder / "out/frontier.json").read_bytes()
     lines = (folder / "out/audits/learner-raw/trials.jsonl").read_bytes()
-    monkeypatch.setattr(sys, "argv", ["coreshot", "frontier", str(folder / "tiny.toml"), "--trials", "60", "--out", str(folder / "out"), "--json"])
-    with pytest.raises(SystemExit) as left:
-        cli.main()
-    assert not left.value.code
-    assert {row["arm"] for row in json.loads(capsys.readouterr().out)["rows"]} == set(rows)
+    code, said, _ = call("frontier", folder / "tiny.toml", "--trials", 60, "--out", folder / "out", "--json")
+    assert code == 0
+    assert {row["arm"] for row in json.loads(said)["rows"]} == set(rows)
     assert (folder / "out/frontier.json").read_bytes() == before
     assert (folder / "out/audits/learner-raw/trials.jsonl").read_bytes() == lines
 

@@ -10,9 +10,8 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from coreshot.figures import CLIENT_COLOURS, STYLE, Drawing
+from coreshot.figures import STYLE, Drawing, dot_style
 
-MARKERS = "osD^v<>P"
 NO_PROMISE = 64.0  # where arms without an epsilon are drawn, beyond all that can be asked for
 
 
@@ -22,7 +21,7 @@ def draw_frontier(rows: Sequence[Mapping[str, Any]]) -> Drawing:
         figure = Figure(figsize=(12, 5.4), layout="constrained")
         panels = figure.subplots(1, 2, sharey=True)
         for index, row in enumerate(rows):
-            style = {"color": CLIENT_COLOURS[index % len(CLIENT_COLOURS)], "marker": MARKERS[index // len(CLIENT_COLOURS) % len(MARKERS)]}
+            style: Any = dot_style(index)
             quality = np.asarray(row[score])
             if "canary_auc" in row:
                 _attacked(panels[0], row["canary_auc"], quality, style)
