@@ -241,9 +241,9 @@ def _exchange(
 ) -> tuple[Any, Outcome]:
     """One exchange with all clients; answers that the run directory already holds are not asked for again."""
     replies, ledger, notes = reply_store(study, out), Ledger(), []
-    is_new = len(replies) < len(data.clients)
-    if is_new:
-        progress.begin(what, max(1, (study.learner or method).num_chunks) * len(data.clients))
+    num_missing = sum((0, name) not in replies for name in data.clients)  # an arm with fewer clients may have asked some of them
+    if num_missing:
+        progress.begin(what, max(1, (study.learner or method).num_chunks) * num_missing)
     state = simulate(
         key,
         study,
@@ -255,10 +255,11 @@ def _exchange(
         on_chunk=progress.advance,
         on_exchange=lambda seen: notes.extend(seen.notes),
     )
-    if is_new:
+    if num_missing:
         progress.end()
-    notes += [f"{name}: {note}" for (_, name), reply in replies.items() for note in reply.notes]
-    return state, Outcome(ledger, notes=notes, seconds_client=sum(reply.seconds for reply in replies.values()))
+    asked = {name: replies[0, name] for name in data.clients if (0, name) in replies}  # of an arm with more clients there may be others
+    notes += [f"{name}: {note}" for name, reply in asked.items() for note in reply.notes]
+    return state, Outcome(ledger, notes=notes, seconds_client=sum(reply.seconds for reply in asked.values()))
 
 
 def _inferred(outcome: Outcome, infer: Callable[[], tuple[Posterior | HeadPosterior, Info]]) -> Outcome:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float
-from sklearn.isotonic import isotonic_regression
+from scipy.optimize import isotonic_regression
 
 from coreshot.features import BIAS, UnitMap
 from coreshot.head import HeadPosterior
@@ -41,7 +41,7 @@ def denoised(gram: Float[np.ndarray, "d d"], deviation: float) -> Spectrum:
     width = deviation * size**0.1  # smooths the sum over neighbours: finer than the noise's spectrum, coarser than the gaps in it
     gaps = values[:, None] - values[None]
     sizes = values - 2 * deviation**2 * np.sum(gaps / (gaps**2 + width**2), axis=1)
-    return Spectrum(vectors, np.maximum(isotonic_regression(sizes), 0))
+    return Spectrum(vectors, np.maximum(isotonic_regression(sizes).x, 0))
 
 
 def fit_private_head(unit_map: UnitMap, gram: Float[np.ndarray, "d d"], cross: Float[np.ndarray, "d outputs"], noise: Deviations) -> HeadPosterior:

@@ -8,7 +8,6 @@ from typing import Annotated, Any, ClassVar
 
 import numpy as np
 from pydantic import Field
-from sklearn.datasets import load_digits
 
 from coreshot.config import Count, Positive, settings
 from coreshot.data.federated import FederatedData, Kind
@@ -20,6 +19,8 @@ HIGHEST_PIXEL = 16
 
 @cache
 def _digits() -> tuple[np.ndarray, np.ndarray]:
+    from sklearn.datasets import load_digits  # a second, which other tasks need not pay
+
     bunch = load_digits()
     return bunch.images.astype(np.float32)[..., None] / HIGHEST_PIXEL, bunch.target
 

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Any, ClassVar
 
 import numpy as np
-from sklearn.datasets import make_moons
 
 from coreshot.config import Count, NonNegative, settings
 from coreshot.data.federated import FederatedData, Kind
@@ -82,6 +81,8 @@ class Moons:
         return {}
 
     def _draw(self, stream: list[int], size: int) -> Points:
+        from sklearn.datasets import make_moons  # a second, which other tasks need not pay
+
         draws = np.random.default_rng(stream)
         # make_moons spaces its points evenly; a random subset of a larger set has the randomness of a sample.
         x, label = make_moons(10 * size, noise=self.noise_scale, random_state=int(draws.integers(2**31)))

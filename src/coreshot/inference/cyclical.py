@@ -13,7 +13,6 @@ from __future__ import annotations
 from functools import partial
 from typing import Annotated, Any, Literal
 
-import blackjax
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array
@@ -85,6 +84,8 @@ def _one_chain(inference: Cyclical, log_density: LogDensity, key: PRNGKey, param
 
 
 def _transition(inference: Cyclical, log_density: LogDensity, key: PRNGKey, params: Params, size: Array, explores: bool) -> Params:
+    import blackjax  # here, as elsewhere in this folder: half a second that only a chain should cost
+
     key_batch, key_step = jax.random.split(key)
 
     def gradient(params: Params, batch: Any) -> Params:

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 import jax
 import numpy as np
-from blackjax.diagnostics import ess_bulk, rhat
 from jaxtyping import Array, Float
 
 from coreshot.head import HeadPosterior
@@ -35,6 +34,8 @@ def diagnose(model: Model, posterior: Posterior | HeadPosterior, info: Info, pro
     """For a sampler's posterior; a MAP estimate, an ensemble or a closed form has no chains to compare and gets an empty report."""
     if "acceptance" not in info or isinstance(posterior, HeadPosterior):
         return Diagnostics(None, None, None, None, [])
+    from blackjax.diagnostics import ess_bulk, rhat  # not above: see hmc
+
     num_chains = info["acceptance"].shape[0]
     outputs = model.each(lambda params: model.apply(params, probes))(posterior.params)
     if model.kind == "classification":

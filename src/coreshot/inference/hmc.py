@@ -20,10 +20,8 @@ from __future__ import annotations
 from functools import partial
 from typing import Annotated, Any
 
-import blackjax
 import jax
 import jax.numpy as jnp
-from blackjax.adaptation.step_size import dual_averaging_adaptation
 from jaxtyping import Array
 from pydantic import Field
 
@@ -63,6 +61,9 @@ def sample_chains(inference: Hmc, key: PRNGKey, log_density: LogDensity, init: P
 
 
 def _one_chain(inference: Hmc, log_density: LogDensity, key: PRNGKey, params: Params) -> tuple[Params, Info]:
+    import blackjax  # here, as elsewhere in this folder: half a second that only a chain should cost
+    from blackjax.adaptation.step_size import dual_averaging_adaptation
+
     if inference.map_steps:
         steps = (inference.map_step_size, inference.map_steps, named_key(key, "map"), inference.map_batch_size)
         params = climb(log_density, params, "adam", *steps)

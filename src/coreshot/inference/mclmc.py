@@ -8,7 +8,6 @@ from __future__ import annotations
 from functools import partial
 from typing import Annotated, Any
 
-import blackjax
 import jax
 from jaxtyping import Array
 from pydantic import Field
@@ -46,6 +45,8 @@ def sample_microcanonical(inference: Mclmc, key: PRNGKey, log_density: LogDensit
 
 
 def _one_chain(inference: Mclmc, log_density: LogDensity, key: PRNGKey, params: Params) -> tuple[Params, Info]:
+    import blackjax  # here, as elsewhere in this folder: half a second that only a chain should cost
+
     if inference.map_steps:
         params = climb(log_density, params, "adam", inference.map_step_size, inference.map_steps, named_key(key, "map"))
     key_start, key_tune, key_draw = jax.random.split(key, 3)

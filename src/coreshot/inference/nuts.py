@@ -8,7 +8,6 @@ from __future__ import annotations
 from functools import partial
 from typing import Annotated, Any
 
-import blackjax
 import jax
 from jaxtyping import Array
 from pydantic import Field
@@ -45,6 +44,8 @@ def _sample_chains(inference: Nuts, key: PRNGKey, log_density: LogDensity, init:
 
 
 def _one_chain(inference: Nuts, log_density: LogDensity, key: PRNGKey, params: Params) -> tuple[Params, Info]:
+    import blackjax  # here, as elsewhere in this folder: half a second that only a chain should cost
+
     if inference.map_steps:
         params = climb(log_density, params, "adam", inference.map_step_size, inference.map_steps, named_key(key, "map"))
     key_warm, key_draw = jax.random.split(key)

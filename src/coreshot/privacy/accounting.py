@@ -2,20 +2,24 @@
 
 Unit and adjacency: one record of one client, added or removed. A release with Gaussian noise is a Gaussian mechanism; dp_sgd is so many of them,
 each on records that were drawn independently with a fixed probability (Poisson sampling). Releases of one message compose.
+
+It takes a second or two to load, which every command and every worker would pay: so it is loaded where it is used.
 """
 
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
-import dp_accounting
-from dp_accounting import pld, rdp
 from pydantic import Field
 
 from coreshot.config import settings
 from coreshot.errors import CoreshotError
 from coreshot.release import Release
+
+if TYPE_CHECKING:
+    import dp_accounting
+    from dp_accounting import pld
 
 BELOW = 0.7  # times the multiplier of Renyi accounting, below which the tight one is not looked for
 TOLERANCE = 1e-3  # of the multiplier, which is taken from above
@@ -30,6 +34,8 @@ class Privacy:
 
 
 def event_of(release: Release) -> dp_accounting.DpEvent:
+    import dp_accounting
+
     if release.is_exact or release.noise_multiplier is None:
         return dp_accounting.NonPrivateDpEvent()
     noise = dp_accounting.GaussianDpEvent(release.noise_multiplier)
@@ -39,6 +45,9 @@ def event_of(release: Release) -> dp_accounting.DpEvent:
 
 
 def _accountant() -> pld.PLDAccountant:
+    import dp_accounting
+    from dp_accounting import pld
+
     return pld.PLDAccountant(dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE)
 
 
@@ -56,6 +65,8 @@ def epsilon_of(releases: tuple[Release, ...], delta: float) -> float:
 @lru_cache(maxsize=64)
 def noise_multiplier(privacy: Privacy, num_steps: int = 1, sampling_rate: float = 1.0) -> float:
     """Of the noise of one release (or of num_steps sampled ones), over its sensitivity, that just keeps the promise."""
+    import dp_accounting
+    from dp_accounting import rdp
 
     def event(multiplier: float) -> dp_accounting.DpEvent:
         return event_of(Release("", "", "gaussian", 1.0, multiplier, num_steps, sampling_rate))
