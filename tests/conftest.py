@@ -44,7 +44,13 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """The tests of a file run in one process: they share what they have compiled."""
     from xdist.scheduler import LoadFileScheduling
 
+    config.option.loadscopereorder = False  # it would put files of few tests last, and the longest are among them
     return LoadFileScheduling(config, log)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Folders whose tests start processes come first: a long one at the end would leave the other worker idle."""
+    items.sort(key=lambda item: item.path.parent.name not in ("flower", "e2e"))
 
 
 @pytest.fixture(scope="session")

@@ -116,6 +116,13 @@ class Sites:
                 member.kill()
         process.wait()
 
+    def run_command(self, preset: Path, out: Path, *options: Any) -> list[str]:
+        return list(map(str, ["flower", "run", preset, "--federation", self.folder / "federation", "--out", out, *options]))
+
+    def started(self, command: list[str]) -> subprocess.Popen[str]:
+        line = [sys.executable, "-m", "coreshot.cli", *command]
+        return subprocess.Popen(line, env=self.environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
     def log_of(self, name: str) -> str:
         return (self.folder / f"{name}.log").read_text()
 

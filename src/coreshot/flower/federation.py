@@ -97,8 +97,7 @@ class Federation:
     def stop(self, role: str | None = None) -> list[str]:
         """All that run, or those of a role, and whatever they have started."""
         chosen = [process for process in self.processes if role in (None, process.role)]
-        for process in chosen:
-            end(process)
+        end(chosen)
         self.processes = [process for process in self.processes if process not in chosen]
         self.save()
         return [process.role for process in chosen]
@@ -197,15 +196,14 @@ def _found(process: Process) -> psutil.Process | None:
         return None
 
 
-def end(process: Process, seconds: float = 5.0) -> None:
-    """With all that it has started: a SuperNode's apps and their workers would go on without it."""
-    found = _found(process)
-    if found is None:
-        return
-    family = [found, *found.children(recursive=True)]
-    with suppress(psutil.NoSuchProcess):
-        found.terminate()
-        psutil.wait_procs([found], timeout=seconds)
+def end(processes: Sequence[Process], seconds: float = 5.0) -> None:
+    """Together, and with all that they have started: a SuperNode's apps and their workers would go on without it."""
+    found = [one for process in processes if (one := _found(process)) is not None]
+    family = [*found, *(child for one in found for child in one.children(recursive=True))]
+    for one in found:
+        with suppress(psutil.NoSuchProcess):
+            one.terminate()
+    psutil.wait_procs(found, timeout=seconds)
     for member in family:
         with suppress(psutil.NoSuchProcess):
             member.kill()

@@ -90,7 +90,6 @@ class Nodes:
         yield from known.items()
         absent = ABSENT.format(self.patience.join_seconds)
         waiting = {name: GONE if name in self._seen else absent for name in clients if name not in known}
-        self._await(waiting)
         for name, answer in self._exchange(key, study, inbox[-1], waiting):
             if isinstance(answer, str):
                 self._failed[study.hash, round, name] = answer
@@ -99,32 +98,26 @@ class Nodes:
                 self.say(f"{name}: answered round {round} after {answer.seconds:.0f} s")
             yield name, answer
 
-    def _await(self, wanted: Mapping[str, str]) -> None:
-        """Until all that are wanted are there, or the time to join is over, which it is only once."""
-        if self._join_until is None:
-            self._join_until = time.monotonic() + self.patience.join_seconds
-        self._meet()
-        while not set(self._clients.values()).issuperset(wanted) and time.monotonic() < self._join_until:
-            time.sleep(SECONDS_BETWEEN_LOOKS)
-            self._meet()
-
     def _exchange(self, key: PRNGKey, study: Study, message: Message, waiting: dict[str, str]) -> Iterator[tuple[str, Answer]]:
-        """Each client once, also one that joins while others work; `waiting` says of each why it has not answered yet."""
-        began = time.monotonic()
-        until = began + self.patience.answer_seconds
+        """Each client once, as soon as it is there; `waiting` says of each why it has not answered yet. The time to join is given only once."""
+        seconds, now = self.patience.answer_seconds, time.monotonic()
+        self._join_until = self._join_until or now + self.patience.join_seconds
+        until = max(self._join_until, now + seconds)
         asked: dict[str, str] = {}  # clients by message
+        began: dict[str, float] = {}
         while waiting and time.monotonic() < until:
             self._meet()
             new = {name: node for node, name in self._clients.items() if name in waiting and name not in asked.values()}
             for name, node in new.items():
                 content = self._content(key, study, message, name)
-                asked[self._push(content, node, MessageType.TRAIN, until - time.monotonic(), str(message.round))] = name
-                waiting[name] = SILENT.format(self.patience.answer_seconds)
+                asked[self._push(content, node, MessageType.TRAIN, seconds, str(message.round))] = name
+                waiting[name], began[name] = SILENT.format(seconds), time.monotonic()
+                until = began[name] + seconds
             for reply in self._pull(asked):
                 name = asked.pop(reply.metadata.reply_to_message_id)
                 if waiting.pop(name, None) is not None:
-                    yield name, _answer_in(reply, time.monotonic() - began, self.patience.answer_seconds)
-            if not asked and not self._greetings:
+                    yield name, _answer_in(reply, time.monotonic() - began[name], seconds)
+            if not asked and not self._greetings and time.monotonic() > self._join_until:
                 break  # those who never joined had their time
             time.sleep(SECONDS_BETWEEN_LOOKS)
         yield from list(waiting.items())

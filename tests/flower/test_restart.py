@@ -1,0 +1,37 @@
+"""A SuperLink that dies in a run and is started again: nothing that had arrived is asked for again. Real processes on loopback."""
+
+import json
+import os
+
+import pytest
+
+from coreshot.preset import load_preset
+
+pytestmark = pytest.mark.filterwarnings("ignore:'click:DeprecationWarning")
+
+
+def test_a_superlink_that_dies_costs_only_what_had_not_arrived(
+    federation, coreshot, cheap, tmp_path, run_locally, check_same_run, messages_in, wait_until
+):
+    preset, gate, out = load_preset(str(cheap)), tmp_path / "gate", tmp_path / "run"
+    gate.touch()
+    for index in range(5):
+        fault = {"FAULT": "hang", "FAULT_GATE": str(gate)} if index > 2 else {}
+        federation.start(f"client-{index}", federation.data_of(preset, f"client-{index}"), FAULT_MARK=str(tmp_path / f"mark-{index}"), **fault)
+    command = federation.run_command(cheap, out, "--answer-seconds", 400)
+    with federation.started(command) as process:
+        wait_until(lambda: len(messages_in(out)) == 3, 300, "three coresets")
+        processes = json.loads((tmp_path / "federation" / "federation.json").read_text())["processes"]
+        os.kill(next(one["pid"] for one in processes if one["role"] == "superlink"), 9)
+        _, stderr = process.communicate(timeout=300)
+    assert process.returncode == 2
+    assert "what has arrived is kept" in stderr
+    before = {name: path.stat().st_mtime_ns for name, path in messages_in(out).items()}
+    gate.unlink()
+    assert coreshot("flower", "up", tmp_path / "federation").returncode == 0
+    found = coreshot(*command)
+    assert found.returncode == 0, found.stderr
+    assert {name: messages_in(out)[name].stat().st_mtime_ns for name in before} == before
+    assert [len((tmp_path / f"mark-{index}").read_text().splitlines()) for index in range(3)] == [1, 1, 1]
+    local, _ = run_locally(cheap)
+    check_same_run(local, out)
