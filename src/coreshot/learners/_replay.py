@@ -2,8 +2,8 @@
 
 At the paper's settings a client's checkpoints are 72.9 GB; a pool of 20 trajectories is 0.19 GB. The pairs are the very ones that a store would
 hold: a trajectory's batches follow from its number and the step, so its later end can be computed without what lies between.
-A drawn pair moves on by one save interval, at both ends; after its last start comes the next trajectory's first. The pool begins spread
-over all starts, so that every update sees young and old experts.
+A drawn pair moves on by `stride` save intervals, at both ends; where it would pass its last start, the next trajectory takes its place, as far
+beyond its first. The pool begins spread over all starts, so that every update sees young and old experts.
 """
 
 from __future__ import annotations
@@ -65,12 +65,13 @@ class ReplayPool:
     def _moved_on(self, slots: np.ndarray) -> ReplayPool:
         client = np.arange(len(slots))[:, None]
         start, trajectory = self.start.copy(), self.trajectory.copy()
-        start[client, slots] += 1
-        is_over = start[client, slots] == len(self.recipe.starts)
+        num_starts = len(self.recipe.starts)
+        start[client, slots] += min(self.recipe.experts.stride, num_starts)
+        is_over = start[client, slots] >= num_starts
         rank = np.cumsum(is_over, axis=1) - 1  # among those of the client that are over now
         renewed = (self.next_trajectory[:, None] + rank) % self.recipe.experts.num_trajectories
         trajectory[client, slots] = np.where(is_over, renewed, trajectory[client, slots])
-        start[client, slots] = np.where(is_over, 0, start[client, slots])
+        start[client, slots] %= num_starts
         moved = (trajectory[client, slots], start[client, slots])
         early, late = _move(self.recipe, self.keys, self.points, self.shared_key, *moved, is_over, _at(self.early, slots), _at(self.late, slots))
         return replace(
@@ -126,8 +127,8 @@ def _move(
     early: Carry,
     late: Carry,
 ) -> tuple[Carry, Carry]:
-    """Both ends of each pair to where `start` says: one save interval on, or for a new trajectory all the way from its initial weights."""
-    interval = recipe.experts.save_interval
+    """Both ends of each pair to where `start` says: a stride on, or for a new trajectory all the way from its initial weights."""
+    interval, stride = recipe.experts.save_interval, recipe.experts.stride
     first, length = recipe.experts.first_step // interval, recipe.chain_length // interval
 
     def one(key: PRNGKey, points: Points, index: Array, start: Array, is_new: Array, early: Carry, late: Carry) -> tuple[Carry, Carry]:
@@ -140,8 +141,8 @@ def _move(
             return jax.tree.map(lambda new, old: jnp.where(is_new, new, old), new, old)
 
         target = first + start
-        early = run(choose(recipe.begin(shared_key, index), early), jnp.where(is_new, 0, target - 1), target)
-        return early, run(choose(early, late), target + jnp.where(is_new, 0, length - 1), target + length)
+        early = run(choose(recipe.begin(shared_key, index), early), jnp.where(is_new, 0, target - stride), target)
+        return early, run(choose(early, late), target + jnp.where(is_new, 0, length - stride), target + length)
 
     def of_client(key: PRNGKey, points: Points, *slots: Any) -> tuple[Carry, Carry]:
         return recipe.model.each(partial(one, key, points))(*slots)
