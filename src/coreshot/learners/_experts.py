@@ -37,7 +37,6 @@ class Experts:
     store: Literal["memory", "disk", "replay"] = "memory"  # disk: memory-mapped, in a file that goes away with the run
     coding: Literal["float32", "float16"] = "float32"  # of memory and disk; float16 keeps the way from the initial weights, at half the bytes
     pool: Count = 20  # live trajectories of replay, each held at both ends of a chain
-    stride: Count = 1  # of replay: a drawn pair goes on by so many save intervals; longer, later draws are less alike and cost more steps
     byte_budget: Count = 4_000_000_000  # of all clients that are learned together; a larger need is an error before any work
 
 
