@@ -1,4 +1,4 @@
-"""Each number in the README's tables comes from a committed results file: the tables are those files, printed."""
+"""Each number in the tables of README and docs comes from a committed results file: the tables are those files, printed."""
 
 import json
 import shutil
@@ -45,7 +45,7 @@ def test_other_tables_are_the_committed_results_too(project, folder, grid):
 @pytest.mark.parametrize(("name", "column"), [("moons.json", "nll"), ("communication/moons.json", "floats")])
 def test_a_changed_number_is_noticed(project, tmp_path, name, column):
     shutil.copytree(project / "results", tmp_path, dirs_exist_ok=True)
-    readme = (project / "README.md").read_text()
+    readme = (project / "docs" / "synthetic.md").read_text()
     assert missing_tables(readme, [tmp_path / "moons.json"]) == []
     rows = json.loads((tmp_path / name).read_text())
     row = next(row for row in rows if row[column] is not None)
@@ -56,7 +56,7 @@ def test_a_changed_number_is_noticed(project, tmp_path, name, column):
 
 @pytest.mark.parametrize(("task", "worst"), [("regression", 1.5), ("moons", 0.97)])
 def test_the_promised_ratio_is_stated_as_it_is(project, task, worst):
-    """The README says of each promise whether it holds; this computes it from the committed rows."""
+    """The page says of each promise whether it holds; this computes it from the committed rows."""
     rows = json.loads((project / "results" / f"{task}.json").read_text())
     name = "rmse" if task == "regression" else "accuracy"
 
@@ -65,4 +65,4 @@ def test_the_promised_ratio_is_stated_as_it_is(project, task, worst):
         return sum(values) / len(values)
 
     ratio = mean("BPC-FL + HMC") / mean("pooled + HMC")
-    assert f"{ratio:.2f} of the pooled" in (project / "README.md").read_text()
+    assert f"{ratio:.2f} of the pooled" in (project / "docs" / "synthetic.md").read_text()

@@ -18,9 +18,10 @@ from coreshot.cli_data import data_app
 from coreshot.cli_flower import flower_app
 from coreshot.cli_frontier import frontier
 from coreshot.cli_inspect import inspect
+from coreshot.cli_model import evaluate, fit, forget, predict
 from coreshot.cli_options import Overrides, Seeds, parse_seeds, whole_numbers
 from coreshot.cli_output import Json, Markdown, console, print_grid, print_json, say, working
-from coreshot.cli_study import register
+from coreshot.cli_study import distill, study_app
 from coreshot.errors import CoreshotError
 
 app = typer.Typer(
@@ -28,7 +29,9 @@ app = typer.Typer(
 )
 app.add_typer(data_app, name="data")
 app.add_typer(flower_app, name="flower")
-register(app)
+app.add_typer(study_app, name="study")
+for command in (distill, fit, forget, predict, evaluate):
+    app.command()(command)
 
 DEMO = ("moons_quick", "regression_quick")
 

@@ -272,7 +272,7 @@ def _is_study(what: str) -> bool:
 
 
 def _inference(study: str, text: str) -> dict[str, Any] | None:
-    from coreshot.cli_study import inference_of
+    from coreshot.cli_model import inference_of
     from coreshot.config import encode_named
     from coreshot.inference import INFERENCES
     from coreshot.study_file import read_study

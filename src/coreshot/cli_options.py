@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from coreshot.errors import CoreshotError
 
+DataPath = Annotated[Path, typer.Argument(metavar="DATA", help="CSV, parquet, npz, or a folder of images.")]
 Seeds = Annotated[str | None, typer.Option("--seeds", help="Seeds to run, such as 0,1; the default is the preset's.")]
 Overrides = Annotated[list[str] | None, typer.Option("--set", help="Change a setting, such as learner.bpc.num_updates=50; may be repeated.")]
 

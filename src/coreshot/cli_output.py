@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
+from coreshot.errors import CoreshotError
 from coreshot.progress import Progress, shown_on
 
 if TYPE_CHECKING:
@@ -69,3 +70,12 @@ def working(as_json: bool) -> Iterator[Progress]:
     """How far along, where it does not come between a machine and its object."""
     with shown_on(Console(stderr=True) if as_json else console) as progress:
         yield progress
+
+
+def write_new(path: Path, data: bytes) -> None:
+    from coreshot.storage import write_bytes
+
+    try:
+        write_bytes(path, data)
+    except OSError as error:
+        raise CoreshotError(f"{path}: cannot be written ({error.strerror}); choose another place.") from None

@@ -76,6 +76,7 @@ LAYERS = [
     "cli_data",
     "cli_inspect",
     "cli_study",
+    "cli_model",
     "cli_flower",
     "cli",
 ]
