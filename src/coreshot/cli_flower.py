@@ -14,7 +14,7 @@ from coreshot.cli_options import Overrides
 from coreshot.cli_output import Json, console, print_json, say, teller
 from coreshot.errors import CoreshotError
 
-flower_app = typer.Typer(no_args_is_help=True, help="Real sites over a network: Flower's SuperLink and SuperNodes. Needs coreshot[flower].")
+flower_app = typer.Typer(no_args_is_help=True, help="Real sites over a network: Flower's SuperLink and SuperNodes. Needs coreshot\\[flower].")
 
 Folder = Annotated[Path, typer.Argument(metavar="FOLDER", help="The federation's folder.")]
 Certs = Annotated[Path | None, typer.Option("--certs", help="A folder that `coreshot flower certs` has written; without it nothing is encrypted.")]
@@ -70,7 +70,7 @@ def run(
     work_seconds: Annotated[
         float | None, typer.Option("--work-seconds", min=1.0, help="After which a site stops its own work; by default nine tenths of that.")
     ] = None,
-    simulate: Annotated[bool, typer.Option("--simulate", help="On Flower's Ray engine, without sites. Needs coreshot[flower-sim].")] = False,
+    simulate: Annotated[bool, typer.Option("--simulate", help="On Flower's Ray engine, without sites. Needs coreshot\\[flower-sim].")] = False,
     num_cpus: Annotated[int | None, typer.Option("--num-cpus", min=1, help="Of the Ray engine; the default is all.")] = None,
     as_json: Json = False,
 ) -> None:
