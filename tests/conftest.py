@@ -48,6 +48,27 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     return LoadFileScheduling(config, log)
 
 
+TINY_MOONS = """
+[task]
+name = "moons"
+num_clients = 2
+points_per_client = 12
+noise_scale = 0.14
+num_test = 50
+
+[network]
+name = "mlp"
+hidden = [4]
+activation = "tanh"
+"""
+
+
+@pytest.fixture(scope="session")
+def tiny_moons() -> str:
+    """Task and network of a preset that runs in seconds."""
+    return TINY_MOONS
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Folders whose tests start processes come first: a long one at the end would leave the other worker idle."""
     items.sort(key=lambda item: item.path.parent.name not in ("flower", "e2e"))

@@ -18,18 +18,6 @@ title = "two moons, tiny"
 seeds = [0]
 prior_precision = 0.1
 
-[task]
-name = "moons"
-num_clients = 2
-points_per_client = 12
-noise_scale = 0.14
-num_test = 50
-
-[network]
-name = "mlp"
-hidden = [4]
-activation = "tanh"
-
 [learner.bpc]
 name = "bpc_fkl"
 num_points = 3
@@ -110,9 +98,9 @@ KEYS = [
 
 
 @pytest.fixture(scope="module")
-def preset(tmp_path_factory):
+def preset(tmp_path_factory, tiny_moons):
     path = tmp_path_factory.mktemp("preset") / "tiny.toml"
-    path.write_text(TINY)
+    path.write_text(TINY + tiny_moons)
     return path
 
 

@@ -13,18 +13,6 @@ prior_precision = 0.1
 arm = []
 inference = {}
 
-[task]
-name = "moons"
-num_clients = 2
-points_per_client = 12
-noise_scale = 0.14
-num_test = 50
-
-[network]
-name = "mlp"
-hidden = [4]
-activation = "tanh"
-
 [learner.class_mean]
 name = "class_mean"
 num_points = 2
@@ -45,9 +33,9 @@ server_optimizer = { name = "sgd", step_size = 1.0 }
 
 
 @pytest.fixture(scope="module")
-def preset(tmp_path_factory):
+def preset(tmp_path_factory, tiny_moons):
     path = tmp_path_factory.mktemp("preset") / "tiny.toml"
-    path.write_text(TINY)
+    path.write_text(TINY + tiny_moons)
     return path
 
 

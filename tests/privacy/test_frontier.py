@@ -15,18 +15,6 @@ prior_precision = 0.1
 seeds = [0, 1]
 match = "raw + sgd"
 
-[task]
-name = "moons"
-num_clients = 2
-points_per_client = 12
-noise_scale = 0.14
-num_test = 50
-
-[network]
-name = "mlp"
-hidden = [4]
-activation = "tanh"
-
 [learner.raw]
 name = "everything"
 
@@ -73,10 +61,10 @@ method = "fed_avg"
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory):
+def made(tmp_path_factory, tiny_moons):
     """A preset, a directory, and what came of them."""
     folder = tmp_path_factory.mktemp("frontier")
-    (folder / "tiny.toml").write_text(TINY)
+    (folder / "tiny.toml").write_text(TINY + tiny_moons)
     rows = frontier(load_preset(str(folder / "tiny.toml")), 60, folder / "out")
     return folder, {row["arm"]: row for row in rows}
 
