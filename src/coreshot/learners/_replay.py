@@ -2,8 +2,8 @@
 
 At the paper's settings a client's checkpoints are 72.9 GB; a pool of 20 trajectories is 0.19 GB. The pairs are the very ones that a store would
 hold: a trajectory's batches follow from its number and the step, so its later end can be computed without what lies between.
-A drawn pair moves on by a twentieth of the starts, at both ends, so that it is soon unlike what it was; where it would pass the last start, the
-next trajectory takes its place, as far beyond its first. The pool begins spread over all starts, so that every update sees young and old experts.
+A drawn pair moves on by one save interval, at both ends; after its last start comes the next trajectory's first. The pool begins spread
+over all starts, so that every update sees young and old experts.
 """
 
 from __future__ import annotations
@@ -21,8 +21,6 @@ from jaxtyping import Array, Float, Int, Key
 from coreshot.errors import CoreshotError
 from coreshot.learners._experts import Carry, Recipe, bytes_needed
 from coreshot.types import Points, PRNGKey
-
-DRAWS_A_TRAJECTORY = 20  # more, and draws are alike; fewer, and more steps are taken than drawn from
 
 
 @dataclass(frozen=True)
@@ -67,18 +65,14 @@ class ReplayPool:
     def _moved_on(self, slots: np.ndarray) -> ReplayPool:
         client = np.arange(len(slots))[:, None]
         start, trajectory = self.start.copy(), self.trajectory.copy()
-        num_starts = len(self.recipe.starts)
-        stride = _stride(self.recipe)
-        start[client, slots] += stride
-        is_over = start[client, slots] >= num_starts
+        start[client, slots] += 1
+        is_over = start[client, slots] == len(self.recipe.starts)
         rank = np.cumsum(is_over, axis=1) - 1  # among those of the client that are over now
         renewed = (self.next_trajectory[:, None] + rank) % self.recipe.experts.num_trajectories
         trajectory[client, slots] = np.where(is_over, renewed, trajectory[client, slots])
-        start[client, slots] %= num_starts
+        start[client, slots] = np.where(is_over, 0, start[client, slots])
         moved = (trajectory[client, slots], start[client, slots])
-        early, late = _move(
-            self.recipe, self.keys, self.points, self.shared_key, *moved, is_over, _at(self.early, slots), _at(self.late, slots), stride
-        )
+        early, late = _move(self.recipe, self.keys, self.points, self.shared_key, *moved, is_over, _at(self.early, slots), _at(self.late, slots))
         return replace(
             self,
             early=_put(self.early, slots, early),
@@ -112,10 +106,6 @@ def open_pool(recipe: Recipe, keys: Key[Array, " clients"], points: Points, shar
     return ReplayPool(recipe, keys, points, shared_key, early, late, trajectory, start, np.full(len(keys), size % experts.num_trajectories))
 
 
-def _stride(recipe: Recipe) -> int:
-    return max(1, len(recipe.starts) // DRAWS_A_TRAJECTORY)
-
-
 def _at(end: Carry, slots: np.ndarray) -> Carry:
     return jax.tree.map(lambda array: array[jnp.arange(len(slots))[:, None], slots], end)
 
@@ -135,9 +125,8 @@ def _move(
     is_new: Array,
     early: Carry,
     late: Carry,
-    stride: int = 1,
 ) -> tuple[Carry, Carry]:
-    """Both ends of each pair to where `start` says: a stride on, or for a new trajectory all the way from its initial weights."""
+    """Both ends of each pair to where `start` says: one save interval on, or for a new trajectory all the way from its initial weights."""
     interval = recipe.experts.save_interval
     first, length = recipe.experts.first_step // interval, recipe.chain_length // interval
 
@@ -151,8 +140,8 @@ def _move(
             return jax.tree.map(lambda new, old: jnp.where(is_new, new, old), new, old)
 
         target = first + start
-        early = run(choose(recipe.begin(shared_key, index), early), jnp.where(is_new, 0, target - stride), target)
-        return early, run(choose(early, late), target + jnp.where(is_new, 0, length - stride), target + length)
+        early = run(choose(recipe.begin(shared_key, index), early), jnp.where(is_new, 0, target - 1), target)
+        return early, run(choose(early, late), target + jnp.where(is_new, 0, length - 1), target + length)
 
     def of_client(key: PRNGKey, points: Points, *slots: Any) -> tuple[Carry, Carry]:
         return recipe.model.each(partial(one, key, points))(*slots)
