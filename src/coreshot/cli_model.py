@@ -37,7 +37,9 @@ def fit(
     coresets: Annotated[list[Path], typer.Argument(metavar="CORESET...", help="Files that sites have sent, in any order; with --add, then MODEL.")],
     study: Annotated[Path | None, typer.Option("--study", help="The study's TOML file.")] = None,
     out: Annotated[Path | None, typer.Option("--out", help="The model's folder; it must not be there yet.")] = None,
-    inference: Annotated[str, typer.Option("--inference", help="For coresets of points: hmc, map_estimate, or a TOML file.")] = "hmc",
+    inference: Annotated[
+        str | None, typer.Option("--inference", help="For coresets of points: hmc (the default), map_estimate, or a TOML file.")
+    ] = None,
     add: Annotated[bool, typer.Option("--add", help="Add late coresets to a model that is there: coreshot fit --add late.coreset model")] = False,
     seed: Annotated[int, typer.Option("--seed", help="Of the inference.")] = 0,
     as_json: Json = False,
@@ -50,6 +52,8 @@ def fit(
     from coreshot.study_file import read_study
 
     if add:
+        if study or out or inference:
+            raise CoreshotError("fit --add: a model keeps its study, its place and its inference; leave --study, --out and --inference away.")
         *late, folder = coresets
         model = open_model(folder)
         new = by_client({path: _read(path) for path in late})
@@ -67,8 +71,10 @@ def fit(
     if out.exists():
         raise CoreshotError(f"{out}: is there already; add to it with --add, or use another --out.")
     agreed = read_study(study)
+    if inference and not agreed.learner:
+        raise CoreshotError(f"--inference {inference}: this study has its posterior in closed form; leave it away.")
     arrived = by_client({path: _read(path) for path in coresets})
-    write_model(out, study.read_text(), arrived, inference_of(inference) if agreed.learner else None, "mass", seed)
+    write_model(out, study.read_text(), arrived, inference_of(inference or "hmc") if agreed.learner else None, "mass", seed)
     _print_model(out, as_json)
 
 
@@ -139,6 +145,8 @@ def evaluate(
     from coreshot.model_folder import open_model
     from coreshot.model_page import evaluate_model, model_page
 
+    if html is not None and html == picture:
+        raise CoreshotError(f"{html}: is to be both the page and the picture; give two names.")
     for path in (html, picture):
         if path is not None and path.exists():
             raise CoreshotError(f"{path}: is there already; use another name, or remove it.")
@@ -220,7 +228,11 @@ def inference_of(text: str) -> Any:
     if path.suffix == ".toml":
         if not path.is_file():
             raise CoreshotError(f"--inference {text}: there is no such file; give one with name = ... and its settings.")
-        return decode_named(INFERENCES, tomllib.loads(path.read_text()), f"inference {text}", "inference")
+        try:
+            values = tomllib.loads(path.read_text())
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise CoreshotError(f"--inference {text}: not valid TOML ({error}); mend that line.") from None
+        return decode_named(INFERENCES, values, f"inference {text}", "inference")
     return decode_named(INFERENCES, {"name": text, **DEFAULTS.get(text, {})}, f"--inference {text}", "inference")
 
 
@@ -240,6 +252,8 @@ def _print_model(folder: Path, as_json: bool) -> None:
         agreement = f"{standing['agreement']:.2f} ± {standing['error']:.2f}" if "agreement" in standing else ""
         table.add_row(client, standing["verdict"], agreement, standing["words"])
     console.print(table)
+    if len(model.clients) == 1:
+        say("warning: with one client nothing shows how far its probabilities hold elsewhere; take them as its own only.")
     for client in suspects:
         say(f"warning: {client} may be broken or hostile; ask its owner, or fit without it (`coreshot forget {folder} --client '{client}'`).")
 

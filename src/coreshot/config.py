@@ -86,6 +86,10 @@ def explain(error: ValidationError, cls: type[Any], where: str) -> str:
         return f"{where}: unknown key {key!r}{_nearest(key, names)}; known keys are {', '.join(names)}."
     if first["type"] in ("missing", "missing_keyword_only_argument"):
         return f"{where}: the key {key!r} is missing; add it (it has no default)."
+    if isinstance(cause := first.get("ctx", {}).get("error"), CoreshotError):
+        return str(cause)  # a whole sentence of ours
+    if first["type"] == "too_short":
+        return f"{where}: {key} has {first['ctx']['actual_length']} entries, and at least {first['ctx']['min_length']} are needed; add some."
     message = first["msg"].removeprefix("Input ").removeprefix("Value error, ")
     return f"{where}: {key or 'value'} = {first['input']!r}: {message}; change it." if key else f"{where}: {message}"
 

@@ -22,7 +22,10 @@ class Inspected:
 
 
 def inspect_message(data: bytes, where: str) -> Inspected:
-    header = read_header(data)
+    try:
+        header = read_header(data)
+    except CoreshotError as error:
+        raise CoreshotError(f"{where}: {error}") from None
     try:
         arrays = safetensors.numpy.load(data)
     except (safetensors.SafetensorError, ValueError, KeyError, TypeError) as error:

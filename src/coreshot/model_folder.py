@@ -28,7 +28,7 @@ from coreshot.inference.diagnostics import Diagnostics
 from coreshot.methods.one_shot import Weighting
 from coreshot.posterior_file import posterior_bytes, posterior_of
 from coreshot.storage import write_bytes
-from coreshot.study_file import read_study
+from coreshot.study_file import read_study, study_of
 from coreshot.wire import read_header
 
 FORMAT = 1
@@ -72,6 +72,9 @@ def open_model(path: Path) -> ModelFolder:
     values = _values(path)
     if values.get("format") != FORMAT:
         raise CoreshotError(f"{path}: is of format {values.get('format')}, this coreshot reads {FORMAT}; use the version that wrote it.")
+    absent = next((key for key in ("posterior", "weighting", "seed", "clients") if key not in values), None)
+    if absent is not None:
+        raise CoreshotError(f"{path / 'model.toml'}: the key {absent!r} is missing; fit the model again.")
     study = (path / "study.toml").read_text()
     return ModelFolder(
         path, study, values.get("inference"), values["weighting"], values["seed"], tuple(values["clients"]), values.get("standing", {})
@@ -88,11 +91,19 @@ def _values(path: Path) -> dict[str, Any]:
         raise CoreshotError(f"{file}: not valid TOML ({error}); fit the model again.") from None
 
 
+def _header(path: Path, data: bytes) -> dict[str, Any]:
+    """With the name of the file in the error: there may be many."""
+    try:
+        return read_header(data)
+    except CoreshotError as error:
+        raise CoreshotError(f"{path}: {error}") from None
+
+
 def by_client(coresets: Mapping[Path, bytes]) -> dict[str, bytes]:
     """Under the names that the messages themselves bear."""
     found: dict[str, bytes] = {}
     for path, data in coresets.items():
-        client = check_client_name(read_header(data)["client"])
+        client = check_client_name(_header(path, data)["client"])
         if client in found and found[client] != data:
             raise CoreshotError(f"{path}: is of client {client}, as is another of the files, and they differ; keep one of them.")
         found[client] = data
@@ -110,10 +121,10 @@ def write_model(
     """Fit, and put the folder into that state."""
     if path.exists() and not (path / "model.toml").is_file() and any(path.iterdir()):
         raise CoreshotError(f"{path}: is in the way, and is no coreshot model; move it, or use another --out.")
-    write_bytes(path / "study.toml", study_text.encode())
-    study = read_study(path / "study.toml")
+    study = study_of(tomllib.loads(study_text), f"study {path / 'study.toml'}")
     ordered = {client: coresets[client] for client in sorted(coresets)}
-    model = fit(study, ordered.values(), inference, weighting=weighting, seed=seed)
+    model = fit(study, ordered.values(), inference, weighting=weighting, seed=seed)  # before anything is written: files may not fit
+    write_bytes(path / "study.toml", study_text.encode())
     for client, data in ordered.items():
         write_bytes(path / "coresets" / f"{client}.coreset", data)
     data = posterior_bytes(model.posterior)

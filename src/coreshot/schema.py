@@ -7,6 +7,7 @@ of its own says so: a model then knows that a hospital does not measure it, rath
 from __future__ import annotations
 
 import math
+import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
@@ -39,6 +40,7 @@ class Column:
             raise CoreshotError(f"{where}: a category has values = [...], each once, and no range; change it.")
         if self.kind == "category" and self.outside == "clip":
             raise CoreshotError(f'{where}: a category cannot be clipped; use outside = "missing" or "refuse".')
+        _check_names(self.values or (), where)
 
     @property
     def width(self) -> int:
@@ -112,6 +114,10 @@ class Images:
     shape: tuple[Count, Count, Count]
     range: tuple[float, float] = (0.0, 255.0)
 
+    def __post_init__(self) -> None:
+        if not self.range[0] < self.range[1]:
+            raise CoreshotError("study, image: range = [low, high] with low below high; change it.")
+
     @property
     def input_shape(self) -> tuple[int, ...]:
         return self.shape
@@ -140,6 +146,7 @@ class Classes:
         if len(set(self.classes)) < len(self.classes) or (given and set(given) != set(self.classes)):
             raise CoreshotError(f"study, target {self.name!r}: classes are different names, and values (if given) are for each of them; change it.")
         every = [value for values in given.values() for value in values]
+        _check_names(every if given else self.classes, f"study, target {self.name!r}")
         if len(set(every)) < len(every):
             raise CoreshotError(f"study, target {self.name!r}: a value belongs to two classes; give it to one.")
 
@@ -177,7 +184,8 @@ class Quantity:
         return 1
 
     def encode(self, cells: Cells, where: str) -> tuple[Float[np.ndarray, "n 1"], Finding]:
-        numbers, is_missing, finding = encode_column(Column(name=self.name, kind="number", range=self.range), cells, where)
+        column = Column(name=self.name, kind="number", range=self.range)
+        numbers, is_missing, finding = _numbers(column, cells, where, "agree on a wider range")
         if np.any(is_missing):
             line = int(np.flatnonzero(is_missing)[0]) + 1
             raise CoreshotError(f"{where}: record {line} has no {self.name!r}, which is what is to be learned; fill it or drop the record.")
@@ -200,7 +208,9 @@ def encode_column(column: Column, cells: Cells, where: str) -> tuple[Float[np.nd
     return _numbers(column, cells, where) if column.kind == "number" else _categories(column, cells, where)
 
 
-def _numbers(column: Column, cells: Cells, where: str) -> tuple[Float[np.ndarray, "n 1"], Bool[np.ndarray, " n"], Finding]:
+def _numbers(
+    column: Column, cells: Cells, where: str, advice: str = 'agree on outside = "missing" or "clip"'
+) -> tuple[Float[np.ndarray, "n 1"], Bool[np.ndarray, " n"], Finding]:
     values = np.asarray([_as_number(cell, column.name, line, where) for line, cell in enumerate(cells, 1)], np.float64)
     low, high = column.range or (0.0, 1.0)
     is_missing = np.isnan(values)
@@ -209,7 +219,7 @@ def _numbers(column: Column, cells: Cells, where: str) -> tuple[Float[np.ndarray
         line = int(np.flatnonzero(is_outside)[0])
         raise CoreshotError(
             f"{where}: record {line + 1} has {column.name} = {values[line]:g}, outside the study's {low:g} to {high:g} "
-            f'({int(np.sum(is_outside))} such records); mend them, or agree on outside = "missing" or "clip".'
+            f"({int(np.sum(is_outside))} such records); mend them, or {advice}."
         )
     if column.outside == "missing":
         is_missing = is_missing | is_outside
@@ -262,7 +272,7 @@ def as_text(cell: Any) -> str | None:
         return "true" if cell else "false"
     if isinstance(cell, float | np.floating) and float(cell).is_integer():
         return str(int(cell))
-    text = str(cell).strip()
+    text = unicodedata.normalize("NFC", str(cell).strip())
     if not text or text.lower() in ("na", "nan", "null", "none", "?"):
         return None
     try:
@@ -270,6 +280,15 @@ def as_text(cell: Any) -> str | None:
     except ValueError:
         return text
     return str(int(number)) if number.is_integer() and abs(number) < 1e15 else text
+
+
+def _check_names(values: Sequence[str], where: str) -> None:
+    """A value is written as its cells are read, or no cell would ever be it."""
+    for value in values:
+        text = as_text(value)
+        if text != value:
+            read = "as missing" if text is None else f"as {text!r}"
+            raise CoreshotError(f"{where}: a cell with {value!r} is read {read}, so no value can be called that; use another name.")
 
 
 def _some(names: Sequence[str]) -> str:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import csv
+import json
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 from coreshot.config import NonNegative, Positive, decode, decode_named, settings
+from coreshot.data.records import check_header
 from coreshot.errors import CoreshotError
 from coreshot.learners import LEARNERS
 from coreshot.methods import METHODS
@@ -107,15 +109,13 @@ def table_template(name: str, header: Sequence[str], target: str, records: Seque
         raise CoreshotError(f"study new: the target {target!r} is not among the columns {', '.join(header)}; name one of them.")
     guessed = records is not None
     columns = [_column_lines(column, [record.get(column) for record in records or ()], guessed) for column in header if column != target]
-    classes = sorted({text for record in records or () if (text := as_text(record.get(target))) is not None})
-    hint = _list(classes) if guessed else '["no", "yes"] # FILL IN: every value of the column, in the order you want'
+    task, values = _guessed_target([record.get(target) for record in records], target) if records is not None else _TARGET
     return f"""{_head(name)}
-task = "classification" # or "regression"; then [target] has range = [low, high] in place of classes
+task = "{task}" # classification: [target] has classes; regression: it has range = [low, high]
 
 [target]
-name = "{target}"
-classes = {hint}
-# values = {{ healthy = ["0"], ill = ["1", "2"] }} # if a class has other names, or several, in people's files
+name = {_quoted(target)}
+{values}
 
 [table]
 # indicator: a missing cell is 0, and a further column says that it was missing. zero: it is 0. refuse: no cell may be missing.
@@ -143,7 +143,7 @@ def _head(name: str) -> str:
     return f"""# A coreshot study: the public agreement between a coordinator and the sites that take part.
 # Everybody has this same file; its hash is in every coreset, and a changed file is another study.
 format = {FORMAT}
-name = "{name}"
+name = {_quoted(name)}
 seed = 0 # of the random features that everybody shares"""
 
 
@@ -163,16 +163,36 @@ _IMAGE_FEATURES = '{ name = "random_conv", dimension = 1024 }'
 _SMALL_IMAGE_FEATURES = '{ name = "random_conv", dimension = 512, num_filters = 64, size = 3, grid = 3 }'
 
 
+_OTHER_NAMES = """# values = { healthy = ["0"], ill = ["1", "2"] } # if a class has other names, or several, in people's files"""
+_TARGET = ("classification", f'classes = ["no", "yes"] # FILL IN: every value of the column, in the order you want\n{_OTHER_NAMES}')
+
+
+def _guessed_target(cells: Sequence[Any], target: str) -> tuple[str, str]:
+    """Task, and what its target is made of: many different numbers are a quantity, all else is classes."""
+    texts = {text for cell in cells if (text := as_text(cell)) is not None}
+    if len(texts) < 2:
+        raise CoreshotError(f"study new --guess: the target {target!r} has {len(texts)} different values; give a CSV with at least two.")
+    numbers = _numbers(texts)
+    if len(numbers) > MAX_GUESSED:
+        return "regression", f"range = [{min(numbers):g}, {max(numbers):g}] # guessed: widen to what is publicly known"
+    return "classification", f"classes = {_list(sorted(texts))} # guessed: check\n{_OTHER_NAMES}"
+
+
+def _numbers(texts: Iterable[str]) -> list[float]:
+    """None at all where one is not a number."""
+    try:
+        return [float(text) for text in texts]
+    except ValueError:
+        return []
+
+
 def _column_lines(name: str, cells: Sequence[Any], is_guessed: bool) -> str:
-    head = f'\n[[table.column]]\nname = "{name}"\n'
+    head = f"\n[[table.column]]\nname = {_quoted(name)}\n"
     if not is_guessed:
         return head + 'kind = "number" # or "category", with values = ["a", "b"]\n# FILL IN, from what is publicly known: range = [low, high]\n'
     texts = [text for cell in cells if (text := as_text(cell)) is not None]
     different = sorted(set(texts))
-    try:
-        numbers = [float(text) for text in texts]
-    except ValueError:
-        numbers = []
+    numbers = _numbers(texts)
     is_whole = bool(numbers) and all(number.is_integer() for number in numbers)
     if not numbers or (is_whole and len(different) <= MAX_GUESSED):
         return head + f'kind = "category"\nvalues = {_list(different)} # guessed: check\noutside = "missing"\n'
@@ -180,7 +200,12 @@ def _column_lines(name: str, cells: Sequence[Any], is_guessed: bool) -> str:
 
 
 def _list(names: Sequence[str]) -> str:
-    return "[" + ", ".join('"' + name.replace("\\", "\\\\").replace('"', '\\"') + '"' for name in names) + "]"
+    return "[" + ", ".join(map(_quoted, names)) + "]"
+
+
+def _quoted(name: str) -> str:
+    """A basic string of TOML; JSON escapes the same characters in the same way."""
+    return json.dumps(name, ensure_ascii=False)
 
 
 def csv_header(path: Path) -> list[str]:
@@ -189,6 +214,6 @@ def csv_header(path: Path) -> list[str]:
             header = next(csv.reader(file), [])
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise CoreshotError(f"{path}: cannot be read as CSV ({error}); give a file whose first line names the columns.") from None
-    if not header or len(set(header)) < len(header):
-        raise CoreshotError(f"{path}: the first line does not name different columns; add a header.")
-    return [name.strip() for name in header]
+    if not header:
+        raise CoreshotError(f"{path}: the first line does not name columns; add a header.")
+    return check_header(header, path)
