@@ -71,7 +71,9 @@ def _nearness(study: Study, points: Points | None, against: Path) -> dict[str, A
     from coreshot.types import points_of
 
     if points is None:
-        raise CoreshotError("--against: this message has no points in the records' space, only rows of features: there is nothing to measure distances to.")
+        raise CoreshotError(
+            "--against: this message has no points in the records' space, only rows of features: there is nothing to measure distances to."
+        )
     records = read_records(against, study.inputs, study.target, needs_target=False)  # type: ignore[arg-type]
     real = points_of(records.x, records.x.reshape(len(records.x), -1)[:, :1])
     found = compared(to_records(points.x, real).tolist(), between_records(real))
