@@ -137,8 +137,8 @@ def distill(
     message = _distilled(agreed, records, name, seed, out)
     facts = {"coreset": str(out), "client": name, "bytes": len(message), "records": len(records.x), "promise": promise(agreed.releases)}
     print_facts(facts, as_json)
-    if len(records.x) == 1 and not as_json:
-        say("warning: one record alone is in this file; whoever has the file has the record.")
+    if len(records.x) == 1 and not as_json and any(release.is_exact for release in agreed.releases):
+        say("warning: one record alone is in this file, without noise; whoever has the file may have the record.")
 
 
 def _distilled(study: Study, records: Encoded, client: str, seed: int, out: Path) -> bytes:

@@ -22,10 +22,7 @@ class Inspected:
 
 
 def inspect_message(data: bytes, where: str) -> Inspected:
-    try:
-        header = read_header(data)
-    except CoreshotError as error:
-        raise CoreshotError(f"{where}: {error}") from None
+    header = read_header(data, where)
     try:
         arrays = safetensors.numpy.load(data)
     except (safetensors.SafetensorError, ValueError, KeyError, TypeError) as error:

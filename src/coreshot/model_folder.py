@@ -91,19 +91,11 @@ def _values(path: Path) -> dict[str, Any]:
         raise CoreshotError(f"{file}: not valid TOML ({error}); fit the model again.") from None
 
 
-def _header(path: Path, data: bytes) -> dict[str, Any]:
-    """With the name of the file in the error: there may be many."""
-    try:
-        return read_header(data)
-    except CoreshotError as error:
-        raise CoreshotError(f"{path}: {error}") from None
-
-
 def by_client(coresets: Mapping[Path, bytes]) -> dict[str, bytes]:
     """Under the names that the messages themselves bear."""
     found: dict[str, bytes] = {}
     for path, data in coresets.items():
-        client = check_client_name(_header(path, data)["client"])
+        client = check_client_name(read_header(data, str(path))["client"])
         if client in found and found[client] != data:
             raise CoreshotError(f"{path}: is of client {client}, as is another of the files, and they differ; keep one of them.")
         found[client] = data

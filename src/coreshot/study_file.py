@@ -174,8 +174,13 @@ def _guessed_target(cells: Sequence[Any], target: str) -> tuple[str, str]:
         raise CoreshotError(f"study new --guess: the target {target!r} has {len(texts)} different values; give a CSV with at least two.")
     numbers = _numbers(texts)
     if len(numbers) > MAX_GUESSED:
-        return "regression", f"range = [{min(numbers):g}, {max(numbers):g}] # guessed: widen to what is publicly known"
+        return "regression", _guessed_range(numbers)
     return "classification", f"classes = {_list(sorted(texts))} # guessed: check\n{_OTHER_NAMES}"
+
+
+def _guessed_range(numbers: Sequence[float]) -> str:
+    """With all digits: the CSV itself must be inside."""
+    return f"range = [{min(numbers)}, {max(numbers)}] # guessed: widen to what is publicly known"
 
 
 def _numbers(texts: Iterable[str]) -> list[float]:
@@ -196,7 +201,7 @@ def _column_lines(name: str, cells: Sequence[Any], is_guessed: bool) -> str:
     is_whole = bool(numbers) and all(number.is_integer() for number in numbers)
     if not numbers or (is_whole and len(different) <= MAX_GUESSED):
         return head + f'kind = "category"\nvalues = {_list(different)} # guessed: check\noutside = "missing"\n'
-    return head + f'kind = "number"\nrange = [{min(numbers):g}, {max(numbers):g}] # guessed: widen to what is publicly known\noutside = "clip"\n'
+    return head + f'kind = "number"\n{_guessed_range(numbers)}\noutside = "clip"\n'
 
 
 def _list(names: Sequence[str]) -> str:

@@ -101,23 +101,23 @@ def _path_name(path: Sequence[Any]) -> str:
     return "/".join(jax.tree_util.keystr((part,), simple=True) for part in path)
 
 
-def read_header(data: bytes) -> dict[str, Any]:
-    """Format, kind, round, client and study of a message, before anything else of it is looked at."""
+def read_header(data: bytes, where: str = "") -> dict[str, Any]:
+    """Format, kind, round, client and study of a message, before anything else of it is looked at; `where` it was found, for errors."""
     length = int.from_bytes(data[:8], "little")
     if length > MAX_HEADER:
-        raise _not_a_message(data, f"it claims a header of {length:,} bytes")
+        raise _not_a_message(data, f"it claims a header of {length:,} bytes", where)
     try:
         header = json.loads(json.loads(data[8 : 8 + length])["__metadata__"]["coreshot"])
     except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise _not_a_message(data, error) from None
+        raise _not_a_message(data, error, where) from None
     expected = {"format": int, "kind": str, "round": int, "client": str, "study": str}
     if not isinstance(header, dict) or any(type(header.get(key)) is not kind for key, kind in expected.items()):
-        raise _not_a_message(data, "its header lacks format, kind, round, client or study")
+        raise _not_a_message(data, "its header lacks format, kind, round, client or study", where)
     return header
 
 
-def _not_a_message(data: bytes, reason: object) -> CoreshotError:
-    return CoreshotError(f"message of {len(data)} bytes: not a coreshot message ({reason}); ask the sender for it again.")
+def _not_a_message(data: bytes, reason: object, where: str = "") -> CoreshotError:
+    return CoreshotError(f"{where and f'{where}: '}message of {len(data)} bytes: not a coreshot message ({reason}); ask the sender for it again.")
 
 
 @dataclass(frozen=True)

@@ -164,6 +164,11 @@ def test_one_that_joins_while_others_work_is_asked_as_well(federate):
     assert "client-0: its answer did not come within 4 s" in found.notes[0]
 
 
+def test_one_that_joins_in_time_is_asked_even_if_the_others_time_to_answer_is_over(federate):
+    found = federate([Node("client-0"), Node("client-1", after=300)], num_clients=2, join_seconds=20, answer_seconds=0.1)
+    assert found.clients == ["client-0", "client-1"]
+
+
 def test_one_that_does_not_say_who_it_is_is_left_out(federate):
     found = federate([Node("client-0"), Node("client-1", fault="nameless")], num_clients=2)
     assert found.clients == ["client-0"]

@@ -121,11 +121,12 @@ def test_a_fit_that_fails_leaves_nothing_in_the_way(coreshot, study_path, write_
 
 def test_a_guessed_study_can_be_checked_whatever_its_names(coreshot, tmp_path):
     """Many different numbers are a quantity; a quotation mark in a name stays in the name."""
-    lines = [f"{number},{100 + 3.5 * number}" for number in range(40)]
+    lines = [f"{number},{1_000_000 + 3.4567 * number:.4f}" for number in range(40)]  # a range cut to six digits would not hold them
     (tmp_path / "columns.csv").write_text("\n".join(['"a ""b"" \\ c",price', *lines]) + "\n")
     coreshot("study", "new", "study.toml", "--from", "columns.csv", "--target", "price", "--guess")
     assert 'task = "regression"' in (tmp_path / "study.toml").read_text()
     coreshot("study", "check", "study.toml")
+    coreshot("distill", "study.toml", "columns.csv", "--out", "site.coreset")
     (tmp_path / "empty.csv").write_text("a,price\n")
     coreshot("study", "new", "other.toml", "--from", "empty.csv", "--target", "price", "--guess", code=2)
     assert not (tmp_path / "other.toml").exists()

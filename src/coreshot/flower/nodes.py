@@ -112,7 +112,7 @@ class Nodes:
                 content = self._content(key, study, message, name)
                 asked[self._push(content, node, MessageType.TRAIN, seconds, str(message.round))] = name
                 waiting[name], began[name] = SILENT.format(seconds), time.monotonic()
-                until = began[name] + seconds
+                until = max(self._join_until, began[name] + seconds)
             for reply in self._pull(asked):
                 name = asked.pop(reply.metadata.reply_to_message_id)
                 if waiting.pop(name, None) is not None:
