@@ -11,7 +11,7 @@ not a rounding of an exact sum.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 
 import jax
@@ -21,12 +21,12 @@ import optax
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float, Int
 
+from coreshot.clipping import clipped_sum
 from coreshot.models import Model
 from coreshot.optimizers import Optimizer
 from coreshot.privacy.records import Records
 from coreshot.types import Params, Points, PRNGKey
 
-GRADIENTS_AT_ONCE = 8  # of single records: each is as large as the weights
 BATCH_STEP = 8  # batches are filled up to a multiple of this: few shapes, few compilations
 
 
@@ -108,8 +108,8 @@ def _descend(
     def step(carry: tuple[Array, optax.OptState, PRNGKey], batch: tuple[Array, Array]) -> tuple[tuple[Array, optax.OptState, PRNGKey], None]:
         flat, state, key = carry
         key, key_noise = jax.random.split(key)
-        total = clipped_sum(model, unravel, flat, jax.tree.map(lambda array: array[batch[0]], points), batch[1], clip)
-        gradient = (total + deviation * jax.random.normal(key_noise, flat.shape)) / batch_size
+        total = clipped_sum(model, unravel(flat), jax.tree.map(lambda array: array[batch[0]], points), batch[1], clip)
+        gradient = (ravel_pytree(total)[0] + deviation * jax.random.normal(key_noise, flat.shape)) / batch_size
         updates, state = solver.update(gradient, state, flat)
         return (optax.apply_updates(flat, updates), state, key), None
 
@@ -118,30 +118,3 @@ def _descend(
         return carry, carry[0]
 
     return jax.lax.scan(save, (flat, solver.init(flat), key), (batches, is_there))[1]
-
-
-def clipped_sum(
-    model: Model,
-    unravel: Callable[[Array], Params],
-    flat: Float[Array, " weights"],
-    batch: Points,
-    is_there: Bool[Array, " batch"],
-    clip: Float[Array, ""],
-) -> Float[Array, " weights"]:
-    """Of the gradients of minus the log-likelihood of single records, each at most so long: one record moves it by at most `clip`."""
-
-    def gradient(x: Array, y: Array) -> Array:
-        one = Points(x[None], y[None], jnp.ones(1))
-        return jax.grad(lambda flat: -model.log_prob(unravel(flat), one))(flat)
-
-    def add(total: Array, part: tuple[Array, Array, Array]) -> tuple[Array, None]:
-        x, y, here = part
-        each = jax.vmap(gradient)(x, y)
-        norms = jnp.linalg.norm(each, axis=1)
-        scale = jnp.where(here, jnp.minimum(1.0, clip / jnp.maximum(norms, 1e-12)), 0.0)
-        # A gradient that is not finite would let one record decide everything: it counts as none.
-        each = jnp.where(jnp.isfinite(norms)[:, None], each, 0.0)
-        return total + jnp.where(jnp.isfinite(scale), scale, 0.0) @ each, None
-
-    x, y, here = (array.reshape(-1, GRADIENTS_AT_ONCE, *array.shape[1:]) for array in (batch.x, batch.y, is_there))
-    return jax.lax.scan(add, jnp.zeros_like(flat), (x, y, here))[0]

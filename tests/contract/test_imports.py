@@ -34,6 +34,7 @@ LAYERS = [
     "private_head",
     "ascent",
     "optimizers",
+    "clipping",
     "dp_sgd",
     "learners",
     "wire",

@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 from jax.flatten_util import ravel_pytree
 
-from coreshot.dp_sgd import clipped_sum, poisson_batches, private_descent
+from coreshot.clipping import clipped_sum
+from coreshot.dp_sgd import poisson_batches, private_descent
+from coreshot.models import ConvNet, Mlp, Model
 from coreshot.optimizers import Optimizer
 from coreshot.privacy.records import Records
 from coreshot.release import Release
@@ -44,11 +46,14 @@ def gradients_by_hand(model, params, points):
     return np.stack([one(index) for index in range(points.num_points)])
 
 
+def summed(model, params, points, here, clip):
+    return np.asarray(ravel_pytree(clipped_sum(model, params, points, jnp.asarray(here), jnp.float32(clip)))[0])
+
+
 @pytest.mark.parametrize("clip", [0.05, 0.5, 1e3])
 def test_the_sum_is_of_single_records_clipped(model, points, start, clip):
-    flat, unravel = ravel_pytree(start)
     here = np.arange(16) % 3 != 0
-    found = clipped_sum(model, unravel, flat, points, jnp.asarray(here), jnp.float32(clip))
+    found = summed(model, start, points, here, clip)
     each = gradients_by_hand(model, start, points)
     norms = np.linalg.norm(each, axis=1, keepdims=True)
     assert np.any(norms > 0.05)
@@ -56,25 +61,43 @@ def test_the_sum_is_of_single_records_clipped(model, points, start, clip):
     assert np.allclose(found, expected, atol=1e-5)
 
 
+@pytest.mark.parametrize(
+    "network",
+    [
+        ConvNet(channels=(4, 6), dense=(5,)),
+        ConvNet(channels=(3,), dense=()),
+        Mlp(hidden=(16, 8), activation="swish", norm_groups=2),
+        Mlp(hidden=(), activation="relu"),
+    ],
+)
+@pytest.mark.parametrize("num_records", [1, 7, 10])
+def test_the_sum_is_right_for_every_kind_of_layer(network, num_records):
+    """Convolutions, pooling, normalisation, dense layers; and of batches that are no multiple of what is done at once."""
+    model = Model(network, "classification", (9, 9, 2), 3, 1.0, 1.0)
+    draws = np.random.default_rng(1)
+    points = points_of(draws.normal(size=(num_records, 9, 9, 2)), np.eye(3)[draws.integers(3, size=num_records)])
+    params = jax.tree.map(lambda weight: weight + 0.1 * draws.normal(size=weight.shape).astype(np.float32), model.init(jax.random.key(0)))
+    each = gradients_by_hand(model, params, points)
+    norms = np.linalg.norm(each, axis=1, keepdims=True)
+    clip = float(np.median(norms))
+    expected = np.sum(each * np.minimum(1, clip / norms), axis=0)
+    assert np.allclose(summed(model, params, points, np.ones(num_records, bool), clip), expected, atol=1e-5 * clip)
+
+
 def test_one_record_moves_the_sum_by_at_most_the_clip(model, start):
     """Of records large and small, each in turn left out; and some move it by nearly that much."""
-    flat, unravel = ravel_pytree(start)
     draws = np.random.default_rng(0)
     points = points_of(10.0 ** draws.uniform(-2, 3, size=(16, 1)) * draws.normal(size=(16, 2)), np.eye(2)[draws.integers(2, size=16)])
-    everyone = np.asarray(clipped_sum(model, unravel, flat, points, jnp.ones(16, bool), jnp.float32(0.5)))
-    moved = [
-        np.linalg.norm(everyone - np.asarray(clipped_sum(model, unravel, flat, points, jnp.arange(16) != index, jnp.float32(0.5))))
-        for index in range(16)
-    ]
+    everyone = summed(model, start, points, np.ones(16, bool), 0.5)
+    moved = [np.linalg.norm(everyone - summed(model, start, points, np.arange(16) != index, 0.5)) for index in range(16)]
     assert max(moved) <= 0.5 * (1 + 1e-5)
     assert max(moved) > 0.49
 
 
 def test_a_record_whose_gradient_is_not_finite_counts_as_none(model, points, start):
-    flat, unravel = ravel_pytree(start)
     broken = Points(points.x.at[0].set(jnp.inf), points.y, points.weight)
-    found = clipped_sum(model, unravel, flat, broken, jnp.ones(16, bool), jnp.float32(0.5))
-    assert np.allclose(found, clipped_sum(model, unravel, flat, points, jnp.arange(16) > 0, jnp.float32(0.5)), atol=1e-6)
+    found = summed(model, start, broken, np.ones(16, bool), 0.5)
+    assert np.allclose(found, summed(model, start, points, np.arange(16) > 0, 0.5), atol=1e-6)
 
 
 def test_batches_are_poisson():
