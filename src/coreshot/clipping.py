@@ -30,8 +30,8 @@ def clipped_sum(model: Model, params: Params, batch: Points, is_there: Bool[Arra
     It costs nothing that places behind the last record that is there are not filled.
     """
     weights = flatten_dict(params)
-    layers = _dense_layers(model, params, batch)
-    kernels = {path: weights.pop((*path, "kernel")) for path in layers}
+    dense = [path[:-1] for path, weight in weights.items() if path[-1] == "kernel" and weight.ndim == 2]
+    kernels = {path: weights.pop((*path, "kernel")) for path in dense}
 
     def add(index: Array, total: tuple[Any, Any]) -> tuple[Any, Any]:
         first = index * RECORDS_AT_ONCE
@@ -62,30 +62,19 @@ def _slopes(
         inputs: dict[Path, Array] = {}
 
         def shift(path: Path, got: Array, given: Array) -> Array:
+            assert path not in inputs, "a dense layer that is used twice"
+            assert got.ndim == 2, "a dense layer over more than one axis"
             inputs[path] = got[0].astype(jnp.float32)
             return given + shifts[path]
 
         with nn.intercept_methods(_listener(shift)):
-            return -model.log_prob(params, Points(x[None], y[None], jnp.ones(1))), inputs
+            value = -model.log_prob(params, Points(x[None], y[None], jnp.ones(1)))
+        assert inputs.keys() == kernels.keys(), "a kernel of a layer that is not flax's Dense"
+        return value, inputs
 
     shifts = {path: jnp.zeros(kernel.shape[1]) for path, kernel in kernels.items()}
     (small, slopes), inputs = jax.grad(loss, argnums=(0, 1), has_aux=True)(weights, shifts)
     return small, slopes, inputs
-
-
-def _dense_layers(model: Model, params: Params, batch: Points) -> list[Path]:
-    """Those that are called once, with one row for each record."""
-    found: list[Path] = []
-
-    def note(path: Path, got: Array, given: Array) -> Array:
-        assert got.ndim == 2, "a dense layer over more than one axis"
-        found.append(path)
-        return given
-
-    with nn.intercept_methods(_listener(note)):
-        jax.eval_shape(model.apply, params, batch.x[:1])
-    assert len(set(found)) == len(found), "a dense layer that is used twice"
-    return found
 
 
 def _listener(heard: Callable[[Path, Array, Array], Array]) -> Callable[..., Any]:

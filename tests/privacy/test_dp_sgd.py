@@ -84,6 +84,15 @@ def test_the_sum_is_right_for_every_kind_of_layer(network, num_records):
     assert np.allclose(summed(model, params, points, np.ones(num_records, bool), clip), expected, atol=1e-5 * clip)
 
 
+def test_clients_of_different_sizes_one_after_the_other(model, make_points, start):
+    """Each size is traced anew, with all layers heard."""
+    declared = release(sensitivity=1e6, noise_multiplier=1e-12, num_steps=1)
+    for num_points in (16, 40):
+        points = make_points("classification", 0, num_points)
+        found = ends(model, points, start, declared) - np.asarray(ravel_pytree(start)[0])
+        assert np.allclose(found[0], -gradients_by_hand(model, start, points).sum(axis=0) / 4, atol=1e-4)
+
+
 def test_one_record_moves_the_sum_by_at_most_the_clip(model, start):
     """Of records large and small, each in turn left out; and some move it by nearly that much."""
     draws = np.random.default_rng(0)
