@@ -1,7 +1,7 @@
 """What privacy costs and what going without it risks, of every arm of a preset: its quality beside the attack's success and its epsilon.
 
 DIR/run             the preset's run
-DIR/audits/NAME     an audit for each learner, or method of one round, that an arm uses
+DIR/audits/NAME/N   an audit for each learner, or method of one round, that an arm uses, with seed N: another client's records, another canary
 DIR/frontier.json   a row for each arm
 DIR/frontier.png    the same as a picture, and .svg
 """
@@ -14,7 +14,7 @@ from typing import Any
 
 from coreshot.audit.confidence import Estimate
 from coreshot.audit.findings import Findings
-from coreshot.audit.frontier_picture import draw_frontier
+from coreshot.audit.frontier_picture import draw_frontier, over_seeds
 from coreshot.audit.run import audit
 from coreshot.audit.subject import subject_of
 from coreshot.experiment import run
@@ -35,18 +35,21 @@ def frontier(
     """A row for each arm that sends one message or keeps a promise; what the directory holds is not done again."""
     progress = progress or Silent()
     results = run([preset], out / "run", seeds, progress)
-    seed = (seeds or preset.seeds)[0]
-    found: dict[str, Findings] = {}
+    found: dict[str, list[Findings]] = {}
     for arm in preset.arms:
         if is_audited(preset, arm) and name_of(arm) not in found:
-            subject = subject_of(study_of(preset, arm, seed), preset.task.make(seed))
-            found[name_of(arm)] = audit(subject, num_trials, out / "audits" / name_of(arm), seed, preset.resolved["task"], progress)
-    rows = [_row(preset, arm, seed, results, found) for arm in preset.arms]
+            found[name_of(arm)] = [_audit(preset, arm, seed, num_trials, out, progress) for seed in seeds or preset.seeds]
+    rows = [_row(preset, arm, results, found.get(name_of(arm), [])) for arm in preset.arms]
     write_json(out / "frontier.json", rows)
     drawing = draw_frontier(rows)
     for kind in ("png", "svg"):
         write_bytes(out / f"frontier.{kind}", render(drawing, kind))
     return rows
+
+
+def _audit(preset: Preset, arm: Arm, seed: int, num_trials: int, out: Path, progress: Progress) -> Findings:
+    subject = subject_of(study_of(preset, arm, seed), preset.task.make(seed))
+    return audit(subject, num_trials, out / "audits" / name_of(arm) / str(seed), seed, preset.resolved["task"], progress)
 
 
 def name_of(arm: Arm) -> str:
@@ -62,30 +65,31 @@ def is_audited(preset: Preset, arm: Arm) -> bool:
     return arm.method is None or preset.methods[arm.method].num_rounds == 1
 
 
-def _row(preset: Preset, arm: Arm, seed: int, results: Sequence[Mapping[str, Any]], found: Mapping[str, Findings]) -> dict[str, Any]:
+def _row(preset: Preset, arm: Arm, results: Sequence[Mapping[str, Any]], audits: Sequence[Findings]) -> dict[str, Any]:
     of_arm = [row for row in results if row["arm"] == arm.label]
-    audited = found.get(name_of(arm))
+    seeds = [row["seed"] for row in of_arm]
     return {
         "task": preset.name,
         "arm": arm.label,
-        "seeds": [row["seed"] for row in of_arm],
+        "seeds": seeds,
         **{column.name: [row[column.name] for row in of_arm] for column in METRICS if of_arm[0].get(column.name) is not None},
-        "epsilon": promised_epsilon(study_of(preset, arm, seed).releases),
-        **({} if audited is None else _success(audited)),
+        "epsilon": promised_epsilon(study_of(preset, arm, seeds[0]).releases),
+        **(_success(audits) if audits else {}),
     }
 
 
-def _success(found: Findings) -> dict[str, Any]:
+def _success(audits: Sequence[Findings]) -> dict[str, Any]:
+    """Each number of each audit, with its interval."""
     parts = {
-        "record_auc": found.membership.auc,
-        "record_found": found.membership.found_at_one_percent,
-        "canary_auc": found.canary.auc,
-        "canary_found": found.canary.found_at_one_percent,
+        "record_auc": [found.membership.auc for found in audits],
+        "record_found": [found.membership.found_at_one_percent for found in audits],
+        "canary_auc": [found.canary.auc for found in audits],
+        "canary_found": [found.canary.found_at_one_percent for found in audits],
     }
     return {
-        **{name: [estimate.value, estimate.low, estimate.high] for name, estimate in parts.items()},
-        "least_epsilon": found.bound.epsilon,
-        "num_trials": found.num_trials,
+        **{name: [[each.value, each.low, each.high] for each in estimates] for name, estimates in parts.items()},
+        "least_epsilon": [found.bound.epsilon for found in audits],
+        "num_trials": audits[0].num_trials,
     }
 
 
@@ -100,14 +104,13 @@ def frontier_grid(rows: Sequence[Mapping[str, Any]]) -> Grid:
             row["arm"],
             quality[row["arm"]],
             "none" if row["epsilon"] is None else f"{row['epsilon']:.3g}",
-            *(_interval(row[name]) if name in row else NO_AUDIT for name, _ in attacked),
-            f"{row['least_epsilon']:.2f}" if "least_epsilon" in row else NO_AUDIT,
+            *(_interval(over_seeds(row[name])) if name in row else NO_AUDIT for name, _ in attacked),
+            f"{max(row['least_epsilon']):.2f}" if "least_epsilon" in row else NO_AUDIT,
         ]
         for row in rows
     ]
     return Grid(["arm", score.heading, "epsilon claimed", *(heading for _, heading in attacked), "epsilon shown, at least"], lines)
 
 
-def _interval(numbers: Sequence[float]) -> str:
-    estimate = Estimate(*numbers)
+def _interval(estimate: Estimate) -> str:
     return f"{estimate.value:.2f} ({estimate.low:.2f} to {estimate.high:.2f})"

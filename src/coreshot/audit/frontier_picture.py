@@ -10,6 +10,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from coreshot.audit.confidence import Estimate
 from coreshot.figures import STYLE, Drawing, dot_style
 
 NO_PROMISE = 64.0  # where arms without an epsilon are drawn, beyond all that can be asked for
@@ -24,7 +25,7 @@ def draw_frontier(rows: Sequence[Mapping[str, Any]]) -> Drawing:
             style: Any = dot_style(index)
             quality = np.asarray(row[score])
             if "canary_auc" in row:
-                _attacked(panels[0], row["canary_auc"], quality, style)
+                _attacked(panels[0], over_seeds(row["canary_auc"]), quality, style)
             epsilon = NO_PROMISE if row["epsilon"] is None else row["epsilon"]
             panels[1].errorbar([epsilon], [quality.mean()], [_deviation(quality)], ls="", ms=6, lw=0.8, **style, label=row["arm"])
         panels[0].set(xlabel="AUC of the attack on a planted record (0.5: guessing)", ylabel=heading, xlim=(0.3, 1.03))
@@ -34,16 +35,22 @@ def draw_frontier(rows: Sequence[Mapping[str, Any]]) -> Drawing:
             axes.grid(visible=True, lw=0.3, color="#cccccc")
         figure.legend(loc="outside right center", fontsize=8)
     caption = (
-        f"Left: {heading} on test data against the success of a likelihood-ratio attack on a record planted in one client's data (95 % interval). "
+        f"Left: {heading} on test data against the success of a likelihood-ratio attack on a record planted in one client's data (mean over seeds, and their 95 % intervals together). "
         f"Right: the same against the epsilon that is promised. Bars: one deviation over seeds."
     )
     described = "; ".join(f"{row['arm']}: {heading} {np.mean(row[score]):.3f}, {_words(row)}" for row in rows)
     return Drawing(figure, f"{caption} {described}", caption)
 
 
-def _attacked(axes: Axes, auc: Sequence[float], quality: np.ndarray, style: Mapping[str, Any]) -> None:
-    value, low, high = auc
-    axes.errorbar([value], [quality.mean()], [_deviation(quality)], [[value - low], [high - value]], ls="", ms=6, lw=0.8, **style)
+def over_seeds(estimates: Sequence[Sequence[float]]) -> Estimate:
+    """The mean of the seeds' values, from the lowest end of their intervals to the highest."""
+    values, lows, highs = np.asarray(estimates).T
+    return Estimate(float(values.mean()), float(lows.min()), float(highs.max()))
+
+
+def _attacked(axes: Axes, auc: Estimate, quality: np.ndarray, style: Mapping[str, Any]) -> None:
+    ends = [[auc.value - auc.low], [auc.high - auc.value]]
+    axes.errorbar([auc.value], [quality.mean()], [_deviation(quality)], ends, ls="", ms=6, lw=0.8, **style)
 
 
 def _deviation(values: np.ndarray) -> float:
@@ -60,4 +67,4 @@ def _epsilon_axis(axes: Axes, rows: Sequence[Mapping[str, Any]]) -> None:
 
 def _words(row: Mapping[str, Any]) -> str:
     promised = "no promise" if row["epsilon"] is None else f"epsilon {row['epsilon']:.3g}"
-    return f"{promised}, attack's AUC {row['canary_auc'][0]:.2f}" if "canary_auc" in row else promised
+    return f"{promised}, attack's AUC {over_seeds(row['canary_auc']).value:.2f}" if "canary_auc" in row else promised
