@@ -110,6 +110,8 @@ def _shortened(method: Any) -> tuple[Any, float]:
     """A method that does a small part of the work, and how many times as much the whole is."""
     if isinstance(method, Dosfl):
         return replace(method, num_updates=1), float(method.num_updates)
+    if method.num_rounds == 1:
+        return method, 1.0
     short = replace(method, num_rounds=1, burn_in_rounds=0) if isinstance(method, FedPa) else replace(method, num_rounds=1)
     return short, float(method.num_rounds)
 

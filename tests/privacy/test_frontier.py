@@ -115,3 +115,12 @@ def test_the_table_has_a_line_for_each_arm_and_the_picture_is_there(made):
     found = np.asarray(rows["private"]["record_auc"])
     assert grid.lines[1][3] == f"{found[:, 0].mean():.2f} ({found[:, 1].min():.2f} to {found[:, 2].max():.2f})"
     assert (folder / "out/frontier.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_plan_knows_methods_of_one_round(made, call):
+    folder, _ = made
+    code, said, _ = call("run", folder / "tiny.toml", "--plan", "--json")
+    assert code == 0
+    parts = {part["part"]: part["what"] for part in json.loads(said)["plans"][0]["parts"]}
+    assert parts["method: private"] == "1 rounds x 1 arms"
+    assert parts["method: fed_avg"] == "2 rounds x 2 arms"
