@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from coreshot.audit.confidence import Estimate
+from coreshot.audit.confidence import CONFIDENCE, Estimate
 from coreshot.audit.findings import Findings
 from coreshot.audit.frontier_picture import draw_frontier, over_seeds
 from coreshot.audit.run import audit
@@ -38,7 +38,7 @@ def frontier(
     found: dict[str, list[Findings]] = {}
     for arm in preset.arms:
         if is_audited(preset, arm) and name_of(arm) not in found:
-            found[name_of(arm)] = [_audit(preset, arm, seed, num_trials, out, progress) for seed in seeds or preset.seeds]
+            found[name_of(arm)] = _audits(preset, arm, seeds or preset.seeds, num_trials, out, progress)
     rows = [_row(preset, arm, results, found.get(name_of(arm), [])) for arm in preset.arms]
     write_json(out / "frontier.json", rows)
     drawing = draw_frontier(rows)
@@ -47,9 +47,14 @@ def frontier(
     return rows
 
 
-def _audit(preset: Preset, arm: Arm, seed: int, num_trials: int, out: Path, progress: Progress) -> Findings:
-    subject = subject_of(study_of(preset, arm, seed), preset.task.make(seed))
-    return audit(subject, num_trials, out / "audits" / name_of(arm) / str(seed), seed, preset.resolved["task"], progress)
+def _audits(preset: Preset, arm: Arm, seeds: Sequence[int], num_trials: int, out: Path, progress: Progress) -> list[Findings]:
+    """One for each seed, each so sure of its limits that all of them hold together with the usual confidence."""
+    confidence, found = 1 - (1 - CONFIDENCE) / len(seeds), []
+    for seed in seeds:
+        subject = subject_of(study_of(preset, arm, seed), preset.task.make(seed))
+        folder = out / "audits" / name_of(arm) / str(seed)
+        found.append(audit(subject, num_trials, folder, seed, preset.resolved["task"], progress, confidence))
+    return found
 
 
 def name_of(arm: Arm) -> str:

@@ -35,7 +35,8 @@ def draw_frontier(rows: Sequence[Mapping[str, Any]]) -> Drawing:
             axes.grid(visible=True, lw=0.3, color="#cccccc")
         figure.legend(loc="outside right center", fontsize=8)
     caption = (
-        f"Left: {heading} on test data against the success of a likelihood-ratio attack on a record planted in one client's data (mean over seeds, and their 95 % intervals together). "
+        f"Left: {heading} on test data against the success of a likelihood-ratio attack on a record planted in one client's data "
+        f"(mean over seeds; their intervals hold together with 95 % confidence). "
         f"Right: the same against the epsilon that is promised. Bars: one deviation over seeds."
     )
     described = "; ".join(f"{row['arm']}: {heading} {np.mean(row[score]):.3f}, {_words(row)}" for row in rows)

@@ -17,6 +17,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from coreshot.audit.confidence import CONFIDENCE
 from coreshot.audit.findings import Findings, findings
 from coreshot.audit.picture import draw_audit
 from coreshot.audit.subject import WHICH, Subject, Which
@@ -43,7 +44,13 @@ class Plan:
 
 
 def audit(
-    subject: Subject, num_trials: int, out: Path, seed: int = 0, task: Mapping[str, Any] | None = None, progress: Progress | None = None
+    subject: Subject,
+    num_trials: int,
+    out: Path,
+    seed: int = 0,
+    task: Mapping[str, Any] | None = None,
+    progress: Progress | None = None,
+    confidence: float = CONFIDENCE,
 ) -> Findings:
     """So many trials of each of the three sets; those that the directory holds are not done again."""
     progress = progress or Silent()
@@ -65,7 +72,7 @@ def audit(
                 progress.advance()
         progress.end()
     used = [trials[one] for one in wanted]
-    found = findings(subject, used)
+    found = findings(subject, used, confidence)
     write_json(out / "audit.json", {**asdict(found), "is_refuted": found.is_refuted, "verdict": found.verdict})
     write_bytes(out / "audit.png", render(draw_audit(subject, used, found), "png"))
     return found
