@@ -89,13 +89,16 @@ def _listener(heard: Callable[[Path, Array, Array], Array]) -> Callable[..., Any
 
 
 def _lengths(small: dict[Path, Array], slopes: dict[Path, Array], inputs: dict[Path, Array]) -> Float[Array, " records"]:
-    """A kernel's length cannot be lost in the underflow of |a|: its bias has |s|, which is then far longer."""
+    """Infinite where a length is beyond float32: such a record counts as none."""
     parts = [*map(_length, small.values()), *(_length(inputs[path]) * _length(slopes[path]) for path in slopes)]
     return _length(jnp.stack(parts, axis=1))
 
 
 def _length(each: Float[Array, "records ..."]) -> Float[Array, " records"]:
-    return jnp.linalg.norm(each.reshape(len(each), -1).astype(jnp.float32), axis=1)
+    """In units of the largest number: squares of small ones would vanish, and a gradient would pass for shorter than it is."""
+    rows = each.reshape(len(each), -1).astype(jnp.float32)
+    largest = jnp.max(jnp.abs(rows), axis=1)
+    return largest * jnp.linalg.norm(rows / jnp.maximum(largest, jnp.finfo(jnp.float32).tiny)[:, None], axis=1)
 
 
 def _filled(batch: Points, is_there: Bool[Array, " batch"]) -> tuple[Points, Bool[Array, " filled"]]:

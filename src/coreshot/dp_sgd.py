@@ -5,7 +5,7 @@ knows, never by how many records there were. A step without any record is a step
 
 Batches and noise are drawn from a key of the operating system. The noise is float32 inside a compiled loop, from a generator with a key of 64 bits
 (threefry): unlike `coreshot.privacy.noise` this does not exclude attacks on single bits of floating-point sums, and what leaves after many steps is
-not a rounding of an exact sum.
+not a rounding of an exact sum. One float32 draw ends at 5.4 deviations, which among a million weights is near enough to be seen: see `_normal`.
 """
 
 from __future__ import annotations
@@ -53,12 +53,11 @@ def private_descent(
     """From each start so many steps on one client's records; the weights after every save_interval of them, flat.
 
     The declared release says how records are drawn, where gradients are clipped (its sensitivity), and how much noise there is. It covers
-    len(starts) * num_steps steps, or this is an error of ours.
+    len(starts) * num_steps steps, or they are not taken.
     """
-    points, release = records.for_mechanism(name)
+    points, release = records.for_mechanism(name, "dp_sgd", len(starts) * num_steps)
     assert release.noise_multiplier is not None
     assert release.sensitivity is not None
-    assert release.num_steps >= len(starts) * num_steps, "more steps than were declared"
     present = np.flatnonzero(np.asarray(points.weight) > 0)
     real = jax.tree.map(lambda array: np.asarray(array)[present], points)
     found = []
@@ -109,7 +108,7 @@ def _descend(
         flat, state, key = carry
         key, key_noise = jax.random.split(key)
         total = clipped_sum(model, unravel(flat), jax.tree.map(lambda array: array[batch[0]], points), batch[1], clip)
-        gradient = (ravel_pytree(total)[0] + deviation * jax.random.normal(key_noise, flat.shape)) / batch_size
+        gradient = (ravel_pytree(total)[0] + deviation * _normal(key_noise, len(flat))) / batch_size
         updates, state = solver.update(gradient, state, flat)
         return (optax.apply_updates(flat, updates), state, key), None
 
@@ -118,3 +117,8 @@ def _descend(
         return carry, carry[0]
 
     return jax.lax.scan(save, (flat, solver.init(flat), key), (batches, is_there))[1]
+
+
+def _normal(key: PRNGKey, size: int) -> Float[Array, " size"]:
+    """Of two draws each: together they end at 7.7 deviations, where one record shows in a million weights with a chance below 1e-9 a step."""
+    return jnp.sum(jax.random.normal(key, (2, size)), axis=0) / jnp.sqrt(2.0)
