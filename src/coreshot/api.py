@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from coreshot.data.validate import check_fits_learner, check_points
+from coreshot.data.validate import check_points
 from coreshot.errors import CoreshotError
 from coreshot.evaluate import Metrics, Sums, metrics, predict, sums
 from coreshot.head import HeadPosterior
@@ -21,7 +21,6 @@ from coreshot.inference.diagnostics import Diagnostics, diagnose
 from coreshot.keys import named_key
 from coreshot.leave_one_out import Standing, leave_one_out
 from coreshot.methods.one_shot import OneShot, Weighting
-from coreshot.methods.private_spectral import PrivateSpectral
 from coreshot.methods.spectral import Spectral
 from coreshot.privacy.records import behind_doors
 from coreshot.progress import Progress, Silent
@@ -50,11 +49,10 @@ def distill(
     terms = study.agreement
     points = check_points(x, y, kind=terms.kind, input_shape=terms.input_shape, num_outputs=terms.num_outputs, client=client)
     sender, num_skipped = _one_shot(study, inference=None), 0
-    if study.learner:
-        check_fits_learner(points, kind=terms.kind, num_points=study.learner.num_points, client=client)
-        if keep is not None:
-            learner = Resumable(study.learner, keep, name_of_work(study, points, client, seed), stop or threading.Event())
-            sender, num_skipped = replace(sender, learner=learner), learner.num_skipped
+    study.check_fits(points, client)
+    if study.learner and keep is not None:
+        learner = Resumable(study.learner, keep, name_of_work(study, points, client, seed), stop or threading.Event())
+        sender, num_skipped = replace(sender, learner=learner), learner.num_skipped
     inbox = [Message("invitation", 0, {})]
     key = named_key(jax.random.key(seed), "clients")
     num_chunks = (study.learner or sender).num_chunks
@@ -87,8 +85,8 @@ class FittedModel:
     study: Study
     posterior: Posterior | HeadPosterior
     diagnostics: Diagnostics
-    points: Points | None = field(repr=False, default=None)  # the pooled, weighted coresets it was inferred from; None: of a spectral study
-    state: Any = field(repr=False, default=None)  # the sums of a spectral study, to which messages can be added
+    points: Points | None = field(repr=False, default=None)  # the pooled, weighted coresets it was inferred from; None: of a study of sums
+    state: Any = field(repr=False, default=None)  # the sums of such a study, to which messages can be added
 
     def predict(self, x: Any) -> Predictive:
         """Class probabilities or function mean, with epistemic and aleatoric deviation."""
@@ -116,13 +114,14 @@ class FittedModel:
         return metrics(self.study.model, self.sums(x, y))
 
     def forget(self, data: bytes) -> FittedModel:
-        """The model as if the client of this message, which is one of those it was fitted to, had never taken part; of a spectral study."""
-        if not isinstance(self.study.method, Spectral | PrivateSpectral):
-            raise CoreshotError("forget: only a spectral study can take a client out of its sums; fit again without its message.")
+        """The model as if the client of this message, which is one of those it was fitted to, had never taken part; of a study of sums."""
+        method: Any = self.study.method
+        if not hasattr(method, "forget"):
+            raise CoreshotError("forget: only a study whose server keeps sums can take a client out of them; fit again without its message.")
         client, message = read_header(data)["client"], decode_message(data, study_hash=self.study.hash, releases=self.study.releases)
         if client not in self.state.clients:
             raise CoreshotError(f"forget: client {client} is not in this model; there are {', '.join(sorted(self.state.clients))}.")
-        return _fitted(self.study, self.study.method, self.study.method.forget(self.study.model, self.state, client, message), jax.random.key(0))
+        return _fitted(self.study, method, method.forget(self.study.model, self.state, client, message), jax.random.key(0))
 
 
 def fit(study: Study, messages: Iterable[bytes], inference: Inference | None = None, *, weighting: Weighting = "mass", seed: int = 0) -> FittedModel:

@@ -59,10 +59,11 @@ def _points(study: Study, data: bytes) -> Points | None:
     from coreshot.methods.one_shot import message_coreset
     from coreshot.wire import decode_message, read_header
 
-    message = decode_message(data, study_hash=study.hash, releases=study.releases)
+    client, message = read_header(data)["client"], decode_message(data, study_hash=study.hash, releases=study.releases)
     if study.learner is None:
+        study.method.check(study.model, client, message)  # type: ignore[union-attr]
         return None
-    return message_coreset(message, study.model, read_header(data)["client"], getattr(study.learner, "coding", None)).points
+    return message_coreset(message, study.model, client, getattr(study.learner, "coding", None)).points
 
 
 def _nearness(study: Study, points: Points | None, against: Path) -> dict[str, Any]:
@@ -110,7 +111,7 @@ def _print(path: Path, seen: Inspected, study: Study | None, points: Points | No
         releases.add_row(release.name, release.content, release.mechanism, noise)
     console.print(arrays, releases, sep="\n")
     if study is not None:
-        say("It is of this study, and declares what the study says.")
+        say("It is of this study, has the arrays that the study wants, and declares what the study says. Noise cannot be checked from outside.")
         _print_points(study, points)
     if near is not None:
         for key, value in near.items():
@@ -123,7 +124,7 @@ def _print_points(study: Study, points: Points | None) -> None:
     from coreshot.schema import Table as Columns
 
     if points is None:
-        say("It holds rows of feature space, each a mixture of all records; there are no points to show.")
+        say("It holds numbers of feature space, each a mixture of all records; there are no points to show.")
         return
     if not isinstance(study.inputs, Columns):
         say(f"{points.num_points} images; --picture FILE.png draws them.")

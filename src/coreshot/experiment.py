@@ -27,7 +27,6 @@ import numpy as np
 from coreshot.convergence import Curve, communication_rows
 from coreshot.crew import Crew
 from coreshot.data import FederatedData
-from coreshot.data.validate import check_fits_learner
 from coreshot.errors import CoreshotError
 from coreshot.evaluate import Metrics, metrics, predict, sums
 from coreshot.head import HeadPosterior
@@ -214,9 +213,8 @@ class Outcome:
 
 
 def _run_one_shot(job: Job, data: FederatedData, out: Path, progress: Progress, crew: Crew | None) -> Outcome:
-    learner = job.one_shot.learner
     for name, points in data.clients.items():
-        check_fits_learner(points, kind=data.kind, num_points=learner.num_points, client=name)
+        job.study.check_fits(points, name)
     state, outcome = _exchange(job.key, job.study, job.one_shot, data, out, progress, crew, f"clients learn ({job.arm.learner}, seed {job.seed})")
     progress.begin(f"{job.arm.label}: infer and evaluate", 1)
     # Named after the one-shot part, so that a jump start begins where the arm without it ended.

@@ -101,11 +101,17 @@ class UnitMap:
 
 
 def unit_map(features: Any, key: PRNGKey, input_shape: tuple[int, ...]) -> UnitMap:
-    """Centred by the mean features of drawn images where the map is for images; elsewhere not."""
-    inner = feature_map(features, key, input_shape)
+    """Centred by the mean features of drawn images where the map is for images; elsewhere not. Kept like the maps themselves."""
+    return _centred(features, tuple(np.asarray(jax.random.key_data(key)).tolist()), input_shape)
+
+
+@lru_cache(maxsize=4)
+def _centred(features: Any, key_data: tuple[int, ...], input_shape: tuple[int, ...]) -> UnitMap:
+    inner = _drawn(features, key_data, input_shape)
     if not isinstance(features, RandomConv):
         return UnitMap(inner, np.zeros(features.dimension))
-    public = np.asarray(public_strokes(jax.random.fold_in(key, 1), NUM_PUBLIC, input_shape))
+    key = jax.random.fold_in(jax.random.wrap_key_data(jnp.asarray(key_data, jnp.uint32)), 1)
+    public = np.asarray(public_strokes(key, NUM_PUBLIC, input_shape))
     return UnitMap(inner, np.asarray(np.mean(inner(public)[:, :-1], axis=0, dtype=np.float64)))
 
 

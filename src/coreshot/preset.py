@@ -162,12 +162,12 @@ def build_preset(name: str, values: Mapping[str, Any]) -> Preset:
     where = f"preset {name}"
     outline = decode(Outline, values, where)
     learners = {
-        key: decode_named(LEARNERS, _private(LEARNERS, item, outline.privacy), f"{where}, learner.{key}", "learner")
+        key: decode_named(LEARNERS, _private(LEARNERS, item, outline.privacy, where), f"{where}, learner.{key}", "learner")
         for key, item in outline.learner.items()
     }
     inferences = {key: decode_named(INFERENCES, item, f"{where}, inference.{key}", "inference") for key, item in outline.inference.items()}
     methods = {
-        key: decode_named(METHODS, _private(METHODS, item, outline.privacy), f"{where}, method.{key}", "method")
+        key: decode_named(METHODS, _private(METHODS, item, outline.privacy, where), f"{where}, method.{key}", "method")
         for key, item in outline.method.items()
     }
     for arm in outline.arm:
@@ -202,8 +202,10 @@ def build_preset(name: str, values: Mapping[str, Any]) -> Preset:
     )
 
 
-def _private(registry: Mapping[str, type[Any]], item: Mapping[str, Any], privacy: Mapping[str, Any] | None) -> Mapping[str, Any]:
-    """With the preset's own promise, where the thing that is named can keep one and has none of its own."""
+def _private(registry: Mapping[str, type[Any]], item: Mapping[str, Any], privacy: Mapping[str, Any] | None, where: str) -> Mapping[str, Any]:
+    """With the preset's own promise, where the thing that is named can keep one; another beside it would be read for it."""
+    if privacy is not None and item.get("privacy", privacy) != privacy:
+        raise CoreshotError(f"{where}: [privacy] and the privacy of {item.get('name')!r} are not the same; keep one of them.")
     fields = getattr(registry.get(item.get("name", "")), "__dataclass_fields__", {})
     return {"privacy": privacy, **item} if privacy is not None and "privacy" in fields else item
 

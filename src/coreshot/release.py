@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, get_args
 
 from coreshot.errors import CoreshotError
@@ -37,6 +39,18 @@ class Release:
         return {"name": self.name, "content": self.content, "mechanism": self.mechanism} if self.is_exact else asdict(self)
 
 
+def noise_share(num_sharers: int) -> float:
+    """Of the variance of a common noise, what each of so many clients adds. One of them can take its own share out again: the others' are enough."""
+    return 1 / max(num_sharers - 1, 1)
+
+
+def are_same(declared: Sequence[Release], agreed: Sequence[Release]) -> bool:
+    """But for the last digits of a noise multiplier: the accountant's sums do not come out the same on every processor."""
+    rounded = [tuple(replace(one, noise_multiplier=None) for one in releases) for releases in (declared, agreed)]
+    multipliers = [[one.noise_multiplier or 0.0 for one in releases] for releases in (declared, agreed)]
+    return rounded[0] == rounded[1] and all(math.isclose(*pair, rel_tol=1e-6) for pair in zip(*multipliers, strict=True))
+
+
 def releases_of(values: Any, where: str) -> tuple[Release, ...]:
     """From the header of a message; the inverse of `to_dict`."""
     try:
@@ -56,10 +70,16 @@ def _makes_sense(release: Release) -> bool:
     limits = {
         "sensitivity": (1e-9, 1e9),
         "noise_multiplier": (0.05, 1e6),
-        "num_steps": (1, 10**6),
+        "num_steps": (1, 10**5),
         "sampling_rate": (1e-9, 1.0),
         "delta": (1e-30, 0.1),
         "num_sharers": (1, 10**9),
     }
     values = {name: getattr(release, name) for name in limits}
-    return all(type(value) in (int, float) and limits[name][0] <= value <= limits[name][1] for name, value in values.items())
+    whole = {"num_steps", "num_sharers"}
+    if not all(type(value) in ((int,) if name in whole else (int, float)) for name, value in values.items()):
+        return False
+    if not all(limits[name][0] <= value <= limits[name][1] for name, value in values.items()):
+        return False
+    # All steps together, as one Gaussian mechanism: noise of a fiftieth of the sensitivity promises nothing that anybody could mean.
+    return bool(values["sampling_rate"] * values["num_steps"] ** 0.5 / values["noise_multiplier"] <= 50)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from coreshot.data.records import read_arrays, read_records
-from coreshot.data.validate import check_fits_learner, check_points
+from coreshot.data.validate import check_points
 from coreshot.study import Study
 from coreshot.types import Points
 
@@ -18,6 +18,5 @@ def read_points(study: Study, path: Path, client: str) -> Points:
     else:
         x, y = read_arrays(path)
     points = check_points(x, y, kind=terms.kind, input_shape=terms.input_shape, num_outputs=terms.num_outputs, client=client)
-    if study.learner is not None:
-        check_fits_learner(points, kind=terms.kind, num_points=study.learner.num_points, client=client)
+    study.check_fits(points, client)
     return points

@@ -12,6 +12,7 @@ import jax
 
 from coreshot.config import Count, NonNegative, Positive, decode, decode_named, encode, encode_named, settings
 from coreshot.data import Kind
+from coreshot.data.validate import check_fits_learner
 from coreshot.errors import CoreshotError
 from coreshot.learners import LEARNERS, Learner
 from coreshot.methods import METHODS
@@ -19,7 +20,7 @@ from coreshot.methods.protocol import Method
 from coreshot.models import NETWORKS, Model, Network
 from coreshot.release import Release
 from coreshot.schema import Classes, Images, Quantity, Table, inputs_of, target_of
-from coreshot.types import PRNGKey
+from coreshot.types import Points, PRNGKey
 
 
 @settings
@@ -61,6 +62,11 @@ class Study:
     def releases(self) -> tuple[Release, ...]:
         """What clients let out of their records."""
         return (self.method or self.learner).releases(self.model)  # type: ignore[union-attr]
+
+    def check_fits(self, points: Points, client: str) -> None:
+        """What its learner needs of a client's records. A private one needs nothing: a refusal that hangs on one record would tell of it."""
+        if self.learner is not None and any(release.is_exact for release in self.releases):
+            check_fits_learner(points, kind=self.agreement.kind, num_points=self.learner.num_points, client=client)
 
     @property
     def shared_key(self) -> PRNGKey:

@@ -95,6 +95,8 @@ def _work(outline: Outline, where: str) -> dict[str, Any]:
     values = dict(outline.learner or outline.method or {})
     if outline.privacy is not None:
         values = {"privacy": outline.privacy, **values}
+        if values["privacy"] != outline.privacy:
+            raise CoreshotError(f"{where}: [privacy] and the {key}'s own privacy are not the same; keep one of them.")
         if "privacy" not in getattr(registry.get(str(values.get("name"))), "__dataclass_fields__", {}):
             raise CoreshotError(f"{where}: has [privacy], but {key} {values.get('name')!r} keeps no promise; use a private one, or remove it.")
     work = decode_named(registry, values, f"{where}, {key}", key)

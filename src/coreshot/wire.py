@@ -20,7 +20,7 @@ import safetensors.numpy
 from jaxtyping import Array
 
 from coreshot.errors import CoreshotError
-from coreshot.release import Release, releases_of
+from coreshot.release import Release, are_same, releases_of
 from coreshot.types import Message
 
 FORMAT = 1
@@ -63,7 +63,7 @@ def decode_message(data: bytes, *, study_hash: str, client: str | None = None, r
     if client is not None and header["client"] != client:
         raise CoreshotError(f"{where}: came in the name of {client}; check who sent it.")
     declared = releases_of(header.get("releases", []), where)
-    if releases is not None and declared != tuple(releases):
+    if releases is not None and not are_same(declared, releases):
         raise CoreshotError(f"{where}: declares other releases of its records than the study; distill again with this study.")
     for name, array in arrays.items():
         if array.dtype not in (np.float32, np.int32, np.uint8):

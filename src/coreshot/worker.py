@@ -43,6 +43,10 @@ def answer_job(head: Mapping[str, Any], parts: Sequence[bytes], answers: IO[byte
     if head.get("agreed", study.hash) != study.hash:
         write_frame(answers, {"kind": "strange", "error": f"asked for study {study.hash}, but this site has agreed to {head['agreed']}"})
         return
+    if is_at_site and getattr(study.method, "num_sharers", None) is not None:
+        # Masks come from the server's key here: over a network, the server could take them off and see a share of noise that hides nothing.
+        write_frame(answers, {"kind": "unmasked", "error": "asked for a part of a secure sum, which coreshot only simulates; leave num_sharers out"})
+        return
     try:
         points = read_points(study, Path(head["data"]), client) if is_at_site else _points(parts[-1])
     except CoreshotError as error:

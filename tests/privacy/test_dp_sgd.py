@@ -4,10 +4,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import scipy.stats
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from jax.flatten_util import ravel_pytree
 
-from coreshot.clipping import clipped_sum
-from coreshot.dp_sgd import poisson_batches, private_descent
+from coreshot.clipping import _lengths, clipped_sum
+from coreshot.dp_sgd import _normal, poisson_batches, private_descent
+from coreshot.errors import CoreshotError
 from coreshot.models import ConvNet, Mlp, Model
 from coreshot.optimizers import Optimizer
 from coreshot.privacy.records import Records
@@ -93,14 +97,35 @@ def test_clients_of_different_sizes_one_after_the_other(model, make_points, star
         assert np.allclose(found[0], -gradients_by_hand(model, start, points).sum(axis=0) / 4, atol=1e-4)
 
 
-def test_one_record_moves_the_sum_by_at_most_the_clip(model, start):
-    """Of records large and small, each in turn left out; and some move it by nearly that much."""
-    draws = np.random.default_rng(0)
-    points = points_of(10.0 ** draws.uniform(-2, 3, size=(16, 1)) * draws.normal(size=(16, 2)), np.eye(2)[draws.integers(2, size=16)])
-    everyone = summed(model, start, points, np.ones(16, bool), 0.5)
-    moved = [np.linalg.norm(everyone - summed(model, start, points, np.arange(16) != index, 0.5)) for index in range(16)]
-    assert max(moved) <= 0.5 * (1 + 1e-5)
-    assert max(moved) > 0.49
+@given(seed=st.integers(0, 2**32 - 1), clip=st.sampled_from([0.01, 0.5, 3.0]), weights=st.floats(0.1, 30.0))
+@settings(max_examples=40, deadline=None)
+def test_one_record_moves_the_sum_by_at_most_the_clip(compiled_sum, model, start, seed, clip, weights):
+    """Of random records, large and small, under random weights: each in turn is left out."""
+    draws = np.random.default_rng(seed)
+    points = points_of(10.0 ** draws.uniform(-3, 20, size=(8, 1)) * draws.normal(size=(8, 2)), np.eye(2)[draws.integers(2, size=8)])
+    params = jax.tree.map(lambda weight: weight + np.float32(weights) * draws.normal(size=weight.shape).astype(np.float32), start)
+    everyone = compiled_sum(params, points, np.ones(8, bool), clip)
+    moved = [np.linalg.norm(everyone - compiled_sum(params, points, np.arange(8) != index, clip)) for index in range(8)]
+    assert max(moved) <= clip * (1 + 1e-4)  # float32 sums
+
+
+@pytest.fixture(scope="module")
+def compiled_sum(model):
+    compiled = jax.jit(lambda params, points, here, clip: ravel_pytree(clipped_sum(model, params, points, here, clip))[0])
+    return lambda *values: np.asarray(compiled(*values[:2], jnp.asarray(values[2]), jnp.float32(values[3])), np.float64)
+
+
+def test_some_record_moves_the_sum_by_nearly_the_clip(model, start, points):
+    alone = [np.linalg.norm(summed(model, start, points, np.arange(16) == index, 0.05)) for index in range(16)]
+    assert max(alone) > 0.049
+
+
+def test_a_slope_whose_square_vanishes_has_a_length_all_the_same():
+    """Inputs of 1e18 and slopes of 1e-19: their product is what counts, and squaring the slopes in float32 would make it nothing."""
+    slopes, inputs = jnp.full((1, 2), 1e-20), jnp.full((1, 4), 1e18)
+    found = float(_lengths({}, {("a",): slopes}, {("a",): inputs})[0])
+    assert found == pytest.approx(np.sqrt(2) * 1e-20 * 2e18, rel=1e-5)
+    assert float(jnp.linalg.norm(slopes)) == 0, "the negative control: the plain norm is lost"
 
 
 def test_a_record_whose_gradient_is_not_finite_counts_as_none(model, points, start):
@@ -135,6 +160,38 @@ def test_a_step_adds_the_declared_noise_and_divides_by_the_declared_size(model, 
     assert np.allclose(found.mean(axis=0), -clipped / 4, atol=5 * 0.25 / 20)
 
 
+def test_records_are_drawn_with_the_declared_rate_in_every_step(model, start):
+    """Without noise, one record: how often does a run of one step move, of three steps how far on the average, beside a step that always has it?"""
+    alone = points_of([[0.5, -1.0]], [[1.0, 0.0]])
+    flat = np.asarray(ravel_pytree(start)[0])
+
+    def moved(rate, num_steps, num_runs):
+        declared = release(sensitivity=1e-4, noise_multiplier=1e-12, sampling_rate=rate, num_steps=num_steps * num_runs)
+        found = ends(model, alone, start, declared, num_steps=num_steps, num_runs=num_runs) - flat
+        return np.linalg.norm(found, axis=1) / (1e-4 / 4)
+
+    assert moved(1.0, 1, 1) == pytest.approx(1, rel=1e-2)
+    found = moved(0.2, 1, 600)
+    assert np.mean(found > 0.5) == pytest.approx(0.2, abs=4 * np.sqrt(0.16 / 600))
+    assert np.mean(moved(0.2, 3, 300)) == pytest.approx(0.6, abs=4 * np.sqrt(3 * 0.16 / 300))
+
+
+def test_each_step_has_noise_of_its_own(model, points, start):
+    """Of nine steps without records the noise adds up to three times that of one; the same nine times would be nine."""
+    flat = np.asarray(ravel_pytree(start)[0])
+    found = ends(model, points, start, release(sampling_rate=1e-12, num_steps=450), num_steps=9, num_runs=50) - flat
+    assert np.std(found) == pytest.approx(3 * 0.25, rel=0.1)
+
+
+def test_noise_is_normal_beyond_what_one_float32_draw_can_be():
+    draws = np.asarray(_normal(jax.random.key(0), 2_000_000), np.float64)
+    assert scipy.stats.kstest(draws, "norm").pvalue > 1e-4
+    largest = np.sqrt(2) * float(jax.scipy.special.erfinv(np.nextafter(np.float32(1), np.float32(0))))
+    assert largest < 5.5, "where one draw ends"
+    assert np.sqrt(2) * largest > 7.6, "where the sum of two does"
+    assert abs(np.sum(np.abs(draws) > 4) - 2 * scipy.stats.norm.sf(4) * draws.size) < 6 * np.sqrt(2 * scipy.stats.norm.sf(4) * draws.size)
+
+
 def test_empty_batches_still_get_noise(model, points, start):
     flat = np.asarray(ravel_pytree(start)[0])
     found = ends(model, points, start, release(sampling_rate=1e-12, num_steps=50), num_runs=50) - flat
@@ -154,8 +211,12 @@ def test_no_noise_and_no_clipping_is_gradient_descent(model, points, start):
 
 
 def test_more_steps_than_declared_are_never_taken(model, points, start):
-    with pytest.raises(AssertionError, match="more steps than were declared"):
+    with pytest.raises(CoreshotError, match="accounted for 2 steps, of which 2 are left, not 3"):
         ends(model, points, start, release(num_steps=2), num_steps=3)
+    records = Records(points, [release(num_steps=4)])
+    private_descent(records, "steps", model, SGD, [start], 3, 3, 4.0)
+    with pytest.raises(CoreshotError, match="of which 1 are left, not 3"):
+        private_descent(records, "steps", model, SGD, [start], 3, 3, 4.0)
 
 
 def test_padding_is_no_record(model, points, start):

@@ -1,6 +1,9 @@
 """Each release's difference stays within its declared sensitivity; the noise is what the accountant was told; nothing else gets at the records."""
 
+import ast
 import math
+from dataclasses import replace
+from pathlib import Path
 
 import jax
 import numpy as np
@@ -9,6 +12,7 @@ import scipy.stats
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import coreshot
 from coreshot.errors import CoreshotError
 from coreshot.features import BIAS, RandomConv, RandomVector, unit_map
 from coreshot.privacy.accounting import Privacy, epsilon_of, noise_multiplier
@@ -36,12 +40,21 @@ def analytic_epsilon(multiplier, delta):
     return high
 
 
-@given(seed=st.integers(0, 2**32 - 1), num=st.integers(1, 12), size=st.integers(1, 9), outputs=st.integers(1, 4), scale=st.floats(1e-3, 1e3))
-@settings(max_examples=200, deadline=None)
-def test_one_record_moves_the_moments_by_at_most_one(seed, num, size, outputs, scale):
-    """Of any rows, long or short: the released vector, in the mechanism's own weighting, in whole numbers, so without any tolerance."""
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    num=st.integers(1, 12),
+    size=st.integers(1, 9),
+    outputs=st.integers(1, 4),
+    scale=st.floats(1e-3, 1e3),
+    odd=st.sampled_from([0.0, math.nan, math.inf, -math.inf, 3e38, 1e200, 1e-300]),
+)
+@settings(max_examples=300, deadline=None)
+def test_one_record_moves_the_moments_by_at_most_one(seed, num, size, outputs, scale, odd):
+    """Of any rows, long, short or absurd: the released vector, in the mechanism's own weighting, in whole numbers, so without any tolerance."""
     draws = np.random.default_rng(seed)
     rows, labels = scale * draws.normal(size=(num, size)), scale * draws.normal(size=(num, outputs))
+    rows[0, 0] = odd if odd else rows[0, 0]
+    labels[-1, -1] = odd if odd else labels[-1, -1]
     with_it, without_it = exact_moments(rows, labels), exact_moments(rows[1:], labels[1:])
     gram, cross = (int_difference.astype(object) for int_difference in (with_it[0] - without_it[0], with_it[1] - without_it[1]))
     of_gram = int(np.sum(gram**2)) / UNIT**4
@@ -143,9 +156,10 @@ def test_what_is_released_has_the_noise_that_the_accountant_was_told(num_sharers
     on = upper[0] == upper[1]
     gram = np.stack([one.gram - exact[0][upper] for one in noisy]) / UNIT**2
     cross = np.stack([one.cross - exact[1] for one in noisy]) / (UNIT * LABEL_UNIT)
-    expected = deviations(0.6, SHARE, 1 / num_sharers)
-    assert expected.diagonal == pytest.approx(0.6 / math.sqrt((1 - SHARE) * num_sharers))
-    assert expected.cross == pytest.approx(0.6 / math.sqrt(SHARE * num_sharers))
+    enough = max(num_sharers - 1, 1)  # without any one of the sharers, who knows its own part
+    expected = deviations(0.6, SHARE, 1 / enough)
+    assert expected.diagonal == pytest.approx(0.6 / math.sqrt((1 - SHARE) * enough))
+    assert expected.cross == pytest.approx(0.6 / math.sqrt(SHARE * enough))
     assert np.std(gram[:, on]) == pytest.approx(expected.diagonal, rel=0.1)
     assert np.std(gram[:, ~on]) == pytest.approx(expected.diagonal / math.sqrt(2), rel=0.02)
     assert np.std(cross) == pytest.approx(expected.cross, rel=0.02)
@@ -165,6 +179,35 @@ def test_records_open_for_declared_releases_only():
         records.exact("experts")
     with pytest.raises(CoreshotError, match="declared as gaussian, so its records are not given out"):
         records.exact("statistics")
-    with pytest.raises(CoreshotError, match="declared as exact, so no mechanism may claim it"):
-        records.for_mechanism("start")
+    with pytest.raises(CoreshotError, match="declared as exact, so gaussian may not make it"):
+        records.for_mechanism("start", "gaussian")
+    with pytest.raises(CoreshotError, match="declared as gaussian, so dp_sgd may not make it"):
+        records.for_mechanism("statistics", "dp_sgd")
     assert records.used == {"start", "statistics"}
+
+
+def test_a_release_is_made_once():
+    """A second draw of noise on the same records would be a second release, which nobody has accounted for."""
+    records = Records(points_of([[1.0]], [[1.0]]), [GAUSSIAN])
+    rows = np.ones((1, 2)), np.ones((1, 1))
+    noisy_moments(records, "statistics", lambda _: rows, SHARE)
+    with pytest.raises(CoreshotError, match="accounted for 1 steps, of which 0 are left, not 1"):
+        noisy_moments(records, "statistics", lambda _: rows, SHARE)
+
+
+def test_noise_for_another_sensitivity_is_not_taken_for_ours():
+    records = Records(points_of([[1.0]], [[1.0]]), [replace(GAUSSIAN, sensitivity=10.0)])
+    with pytest.raises(CoreshotError, match=r"declares a sensitivity of 10\.0, not 1"):
+        noisy_moments(records, "statistics", lambda _: (np.ones((1, 2)), np.ones((1, 1))), SHARE)
+
+
+def users_of(name):
+    """Modules of ours in which this attribute is read."""
+    folder = Path(coreshot.__file__).parent
+    trees = {path.relative_to(folder).as_posix(): ast.parse(path.read_text()) for path in folder.rglob("*.py")}
+    return {path for path, tree in trees.items() if any(isinstance(node, ast.Attribute) and node.attr == name for node in ast.walk(tree))}
+
+
+def test_only_mechanisms_get_at_records_without_a_declared_exact_release():
+    assert users_of("for_mechanism") == {"privacy/gaussian_moments.py", "dp_sgd.py"}
+    assert users_of("_points") == {"privacy/records.py"}

@@ -6,6 +6,7 @@ import jax
 import numpy as np
 import pytest
 
+from coreshot.api import distill as send
 from coreshot.config import decode_named, encode_named
 from coreshot.errors import CoreshotError
 from coreshot.learners import LEARNERS
@@ -14,7 +15,7 @@ from coreshot.methods import METHODS
 from coreshot.methods.one_shot import coreset_message, message_coreset
 from coreshot.privacy.accounting import epsilon_of
 from coreshot.privacy.promise import promise
-from coreshot.privacy.records import behind_doors
+from coreshot.privacy.records import behind_doors, stacked
 from coreshot.simulate import simulate
 from coreshot.types import points_of
 from coreshot.wire import Ledger
@@ -68,6 +69,27 @@ def test_keeps_its_promise_by_declaration_and_learns_whole_coresets(make_private
         assert np.all(np.isfinite(coreset.points.x))
         back = message_coreset(coreset_message(coreset, model, 0), model, "a")
         assert np.array_equal(back.points.x, coreset.points.x)
+
+
+@pytest.mark.parametrize("name", ["private_bpc_fkl", "private_dm"])
+def test_uses_what_it_declares_and_nothing_else(make_private, make_model, clients, name):
+    learner, model = make_private(name), make_model("classification")
+    (release,) = learner.releases(model)
+    asked, undeclared = (stacked(list(behind_doors(clients, declared).values()), 32) for declared in ([release], []))
+    learner.init(jax.random.split(jax.random.key(0), 2), model, asked, jax.random.key(9))
+    assert asked.used == {release.name}
+    with pytest.raises(CoreshotError, match=f"asks for its client's records as '{release.name}'"):
+        learner.init(jax.random.split(jax.random.key(0), 2), model, undeclared, jax.random.key(9))
+
+
+@pytest.mark.parametrize("name", ["private_bpc_fkl", "private_dm"])
+def test_whether_there_is_an_answer_does_not_hang_on_one_record(make_private, make_study, name):
+    """Records of one class, or fewer than a coreset has points: an exact learner refuses them in words that tell of it, a private one does not."""
+    private = replace(make_study("classification"), learner=make_private(name))
+    for x, y in ((np.ones((30, 2)), np.zeros(30, int)), (np.ones((1, 2)), np.zeros(1, int))):
+        assert send(private, x, y, client="a")
+        with pytest.raises(CoreshotError, match=r"all 30 labels|fewer than the coreset"):
+            send(make_study("classification"), x, y, client="a")
 
 
 @pytest.mark.parametrize("name", ["private_bpc_fkl", "private_dm"])
@@ -128,8 +150,20 @@ def test_private_fed_avg_counts_every_step_of_every_round(fed_avg, clients):
     assert 0.98 * PRIVACY["epsilon"] < epsilon_of(study.releases, PRIVACY["delta"]) <= PRIVACY["epsilon"]
     longer = fed_avg(num_rounds=30).releases[0]
     assert longer.noise_multiplier > 1.3 * release.noise_multiplier
+    assert release.sampling_rate * 30 < 10, "divided by the batch size that the study names, whatever is drawn"
     states = [simulate(jax.random.key(0), study, study.method, clients, Ledger()) for _ in range(2)]
     assert not np.array_equal(*[np.asarray(jax.tree.leaves(state.params)[0]) for state in states])
+
+
+def test_private_fed_avg_uses_what_it_declares_and_nothing_else(fed_avg, clients):
+    study = fed_avg()
+    state = study.method.init(jax.random.key(0), study.model, study.shared_key)
+    message = study.method.send(jax.random.key(0), study.model, state, tuple(clients)).message
+    asked, undeclared = behind_doors(clients, study.releases), behind_doors(clients, [])
+    study.method.reply(jax.random.key(0), study.model, asked, [message], study.shared_key, lambda _: None)
+    assert all(records.used == {"local steps"} for records in asked.values())
+    with pytest.raises(CoreshotError, match="asks for its client's records as 'local steps'"):
+        study.method.reply(jax.random.key(0), study.model, undeclared, [message], study.shared_key, lambda _: None)
 
 
 def test_private_fed_avg_learns_with_many_records(fed_avg, make_points):

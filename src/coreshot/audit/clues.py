@@ -1,8 +1,8 @@
 """What an attacker who knows all other records looks at in what the server got: a few numbers about one record.
 
-Of noisy moments one number is all there is to know. In the mechanism's own units a record moves them by a known vector v of norm one, and the noise
-is the same in all directions, so their product with v says as much as they do (Neyman and Pearson 1933): it is N(c, z^2) without the record and
-N(c + 1, z^2) with it, z the noise multiplier.
+Of noisy moments and of noisy class sums one number is all there is to know. In the mechanism's own units a record moves them by a known vector v of
+norm one, and the noise is the same in all directions, so their product with v says as much as they do (Neyman and Pearson 1933): it is N(c, z^2)
+without the record and N(c + 1, z^2) with it, z the noise multiplier.
 
 Of pseudo-points nobody knows what is best. The clues are how near they come to the record, how much of its class is around it, how their mean
 leans to it, and what a model that was fitted to them says of it. The count of records, which the message also holds, is left out: to someone who
@@ -21,8 +21,10 @@ from scipy.spatial.distance import cdist
 
 from coreshot.audit.subject import Subject
 from coreshot.errors import CoreshotError
+from coreshot.learners._class_features import feature_rows
 from coreshot.methods.dosfl import DosflState
 from coreshot.methods.one_shot import OneShotState
+from coreshot.methods.private_pooled_dm import PooledState
 from coreshot.methods.private_spectral import CROSS_SHARE, PrivateState
 from coreshot.methods.spectral import SpectralState, centred
 from coreshot.types import Points, points_of
@@ -43,6 +45,18 @@ def moment_clue(
 
 def _of_private(subject: Subject, state: PrivateState, target: Points) -> list[float]:
     return [float(moment_clue(state.gram, state.cross, state.map(target.x)[0], np.asarray(target.y)[0]))]
+
+
+def class_sum_clue(
+    sums: Float[np.ndarray, "*trials d classes"], row: Float[np.ndarray, " d"], label: Float[np.ndarray, " classes"]
+) -> Float[np.ndarray, "*trials"]:
+    """Noisy class sums along the record's own contribution, whose norm is one unless a network is silent about it."""
+    return row @ sums @ label / np.linalg.norm(row) / np.linalg.norm(label)
+
+
+def _of_pooled(subject: Subject, state: PooledState, target: Points) -> list[float]:
+    row = feature_rows(subject.study.model, state.networks, np.asarray(target.x))[0]
+    return [float(class_sum_clue(state.sums, row, np.asarray(target.y)[0]))]
 
 
 def _of_spectral(subject: Subject, state: SpectralState, target: Points) -> list[float]:
@@ -87,7 +101,11 @@ def received_points(subject: Subject, state: Any) -> Points | None:
     return None
 
 
-OF_STATE: dict[type[Any], Callable[[Subject, Any, Points], list[float]]] = {PrivateState: _of_private, SpectralState: _of_spectral}
+OF_STATE: dict[type[Any], Callable[[Subject, Any, Points], list[float]]] = {
+    PooledState: _of_pooled,
+    PrivateState: _of_private,
+    SpectralState: _of_spectral,
+}
 
 
 def clues(subject: Subject, state: Any, target: Points) -> list[float]:

@@ -22,7 +22,6 @@ from coreshot.audit.canaries import canary
 from coreshot.audit.distances import between_records, classes_of_one
 from coreshot.config import choose
 from coreshot.data import FederatedData
-from coreshot.data.validate import check_fits_learner
 from coreshot.errors import CoreshotError
 from coreshot.methods import OneShot
 from coreshot.study import Study
@@ -39,7 +38,7 @@ class Subject:
     client: str
     record: int  # its position among the client's
     sets: Mapping[Which, Points]
-    others: Mapping[str, Points]  # clients that a trial needs beside this one: all, where noise is shared, else none
+    others: Mapping[str, Points]  # clients that a trial needs beside this one: where noise is shared all, with one record each; else none
 
     @property
     def method(self) -> Any:
@@ -85,12 +84,12 @@ def subject_of(study: Study, data: FederatedData, client: str | None = None, rec
         "without": jax.tree.map(lambda array: jnp.asarray(np.delete(np.asarray(array), index, axis=0)), points),
         "planted": concatenate_points([points, canary(points, study.agreement.kind)]),
     }
-    if study.learner:
-        for which in WHICH:
-            words = f"client {name}, without record {index}" if which == "without" else f"client {name}"
-            check_fits_learner(sets[which], kind=study.agreement.kind, num_points=study.learner.num_points, client=words)
+    for which in WHICH:
+        study.check_fits(sets[which], f"client {name}, without record {index}" if which == "without" else f"client {name}")
     shares_noise = getattr(study.method, "num_sharers", None) is not None
-    return Subject(study, name, index, sets, {other: held for other, held in data.clients.items() if shares_noise and other != name})
+    # The attacker knows what others hold, and takes it off: it may as well be one record.
+    others = {other: one_of(held, 0) for other, held in data.clients.items() if shares_noise and other != name}
+    return Subject(study, name, index, sets, others)
 
 
 def most_exposed(points: Points, study: Study) -> int:

@@ -23,6 +23,7 @@ REASONS = {  # by the kind of the worker's answer
     "unfit": "its data do not fit the study (its own log says why)",
     "error": "its work failed (its own log says why)",
     "strange": "it has agreed to another study than this",
+    "unmasked": "it takes part in no secure sum over a network; leave num_sharers out of the study",
 }
 CRASHED = "its app raised {} (its own log says why)"
 

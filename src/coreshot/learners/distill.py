@@ -74,17 +74,23 @@ def _distill_group(
     where: str,
 ) -> dict[str, Distilled]:
     state = learner.init(fold_each(keys, 0), model, records, shared_key)
-    notes: dict[str, list[str]] = {name: [] for name in names}
-    for chunk in range(learner.num_chunks):
-        state = _step_safely(model, learner, names, fold_each(keys, chunk + 1), state, notes, where)
-        on_chunk(len(names))
+    state, notes = learn(model, learner, [f"client {name}, {where}" for name in names], keys, state, on_chunk)
     coresets = learner.coreset(state)
-    return {name: Distilled(_of_client(coresets, index), notes[name]) for index, name in enumerate(names)}
+    return {name: Distilled(_of_client(coresets, index), notes[index]) for index, name in enumerate(names)}
 
 
-def _step_safely(
-    model: Model, learner: Learner, names: list[str], keys: Key[Array, " clients"], state: State, notes: dict[str, list[str]], where: str
-) -> State:
+def learn(
+    model: Model, learner: Learner, places: list[str], keys: Key[Array, " clients"], state: State, on_chunk: Callable[[int], None]
+) -> tuple[State, list[list[str]]]:
+    """All chunks from a first state on, and notes on each one's; `places` say whose points they are when they diverge."""
+    notes: list[list[str]] = [[] for _ in places]
+    for chunk in range(learner.num_chunks):
+        state = _step_safely(model, learner, places, fold_each(keys, chunk + 1), state, notes)
+        on_chunk(len(places))
+    return state, notes
+
+
+def _step_safely(model: Model, learner: Learner, places: list[str], keys: Key[Array, " clients"], state: State, notes: list[list[str]]) -> State:
     """One chunk; where points diverge, the chunk is done again from the last good state with half the step size for those clients.
 
     The others do it again too, with the same keys, so they come to the same points as without their neighbours' trouble.
@@ -96,13 +102,12 @@ def _step_safely(
             return candidate
         for index in np.flatnonzero(diverged):
             message = _describe(health, index)
-            notes[names[index]].append(f"{message}; went back and halved its step sizes")
+            notes[index].append(f"{message}; went back and halved its step sizes")
         if attempt < MAX_RETRIES:
             state = learner.slower(state, diverged)
     first = np.flatnonzero(diverged)[0]
     raise CoreshotError(
-        f"client {names[first]}, {where}, coreset: {_describe(health, first)}, still after {MAX_RETRIES} halvings of its step sizes. "
-        f"{learner.advice()}."
+        f"{places[first]}, coreset: {_describe(health, first)}, still after {MAX_RETRIES} halvings of its step sizes. {learner.advice()}."
     )
 
 

@@ -8,6 +8,7 @@ from coreshot.methods.fed_pa import FedPa as FedPa
 from coreshot.methods.mime import Mime as Mime
 from coreshot.methods.one_shot import OneShot as OneShot
 from coreshot.methods.private_fed_avg import PrivateFedAvg as PrivateFedAvg
+from coreshot.methods.private_pooled_dm import PrivatePooledDm as PrivatePooledDm
 from coreshot.methods.private_spectral import PrivateSpectral as PrivateSpectral
 from coreshot.methods.spectral import Spectral as Spectral
 
@@ -17,6 +18,7 @@ METHODS: dict[str, type[Any]] = {
     "fed_pa": FedPa,
     "mime": Mime,
     "private_fed_avg": PrivateFedAvg,
+    "private_pooled_dm": PrivatePooledDm,
     "private_spectral": PrivateSpectral,
     "spectral": Spectral,
 }

@@ -21,10 +21,13 @@ from jaxtyping import Float, Int
 from coreshot.errors import CoreshotError
 from coreshot.privacy.noise import rounded_gaussian
 from coreshot.privacy.records import Records
+from coreshot.release import noise_share
 from coreshot.types import Points
 
 UNIT = 2**14  # a row of norm 1 in whole numbers
 LABEL_UNIT = 2**10
+CROSS_UNIT = UNIT * LABEL_UNIT
+LARGEST = 1e150  # of a row's numbers, whose squares are then finite
 MAX_RECORDS = 2**24  # so that float64 adds whole numbers exactly
 
 Rows = Callable[[Points], tuple[Float[np.ndarray, "n d"], Float[np.ndarray, "n outputs"]]]
@@ -32,7 +35,7 @@ Rows = Callable[[Points], tuple[Float[np.ndarray, "n d"], Float[np.ndarray, "n o
 
 @dataclass(frozen=True)
 class Noisy:
-    """Upper triangle of the Gram matrix (row by row) and cross moments, as whole numbers of UNIT^2 and UNIT LABEL_UNIT."""
+    """Upper triangle of the Gram matrix (row by row) and cross moments, as whole numbers of UNIT^2 and CROSS_UNIT."""
 
     gram: Int[np.ndarray, " triangle"]
     cross: Int[np.ndarray, "d outputs"]
@@ -58,8 +61,12 @@ def deviations(multiplier: float, cross_share: float, num_noises: float = 1.0) -
 
 
 def whole(rows: Float[np.ndarray, "n columns"], unit: int) -> Float[np.ndarray, "n columns"]:
-    """Rows clipped to norm 1, in whole numbers of norm at most `unit`: cut towards zero, so that rounding makes none longer."""
+    """Rows clipped to norm 1, in whole numbers of norm at most `unit`: cut towards zero, so that rounding makes none longer.
+
+    A row that is not finite, as features of absurd records are, counts as none: it would drown all others.
+    """
     rows = np.asarray(rows, np.float64)
+    rows = np.where(np.all(np.abs(rows) < LARGEST, axis=1, keepdims=True), rows, 0.0)
     norms = np.linalg.norm(rows, axis=1, keepdims=True)
     cut = np.trunc(unit * rows / np.maximum(norms, 1.0))
     # A norm that is rounded down could leave a row longer than the unit by some last bits: squares of whole numbers say so exactly.
@@ -79,10 +86,9 @@ def exact_moments(
 
 def noisy_moments(records: Records, name: str, rows_of: Rows, cross_share: float) -> Noisy:
     """The one way from records to private moments. Where the noise is shared, this client's part of it."""
-    points, release = records.for_mechanism(name)
-    assert release.noise_multiplier is not None
+    points, multiplier = _spent(records, name)
     gram, cross = exact_moments(*rows_of(points))
-    noise = deviations(release.noise_multiplier, cross_share, 1 / release.num_sharers)
+    noise = deviations(multiplier, cross_share)
     size = len(gram)
     upper = np.triu_indices(size)
     is_diagonal = upper[0] == upper[1]
@@ -91,16 +97,22 @@ def noisy_moments(records: Records, name: str, rows_of: Rows, cross_share: float
         rounded_gaussian(noise.diagonal * UNIT**2, is_diagonal.shape),
         rounded_gaussian(noise.beside * UNIT**2, is_diagonal.shape),
     )
-    return Noisy(gram[upper] + of_gram, cross + rounded_gaussian(noise.cross * UNIT * LABEL_UNIT, cross.shape))
+    return Noisy(gram[upper] + of_gram, cross + rounded_gaussian(noise.cross * CROSS_UNIT, cross.shape))
 
 
-def noisy_cross(records: Records, name: str, rows_of: Rows) -> Float[np.ndarray, "d outputs"]:
-    """The cross moments alone, in units of the records: one record moves them by at most 1, so the noise has the multiplier as its deviation."""
-    points, release = records.for_mechanism(name)
-    assert release.noise_multiplier is not None
+def noisy_cross(records: Records, name: str, rows_of: Rows) -> Int[np.ndarray, "d outputs"]:
+    """The cross moments alone, as whole numbers of CROSS_UNIT. One record moves them by at most 1, so the multiplier is the noise's deviation."""
+    points, multiplier = _spent(records, name)
     _, cross = exact_moments(*rows_of(points))
-    unit = UNIT * LABEL_UNIT
-    return (cross + rounded_gaussian(release.noise_multiplier * unit, cross.shape)) / unit
+    return cross + rounded_gaussian(multiplier * CROSS_UNIT, cross.shape)
+
+
+def _spent(records: Records, name: str) -> tuple[Points, float]:
+    """The records, and over how far one of them moves the release, which is 1, the deviation of this client's noise."""
+    points, release = records.for_mechanism(name, "gaussian")
+    if release.noise_multiplier is None or release.sensitivity != 1:
+        raise CoreshotError(f"privacy: release {name!r} declares a sensitivity of {release.sensitivity}, not 1, or no noise; mend `releases`.")
+    return points, release.noise_multiplier * float(np.sqrt(noise_share(release.num_sharers)))
 
 
 def symmetric(triangle: Float[np.ndarray, " triangle"], size: int) -> Float[np.ndarray, "d d"]:

@@ -26,11 +26,10 @@ def promise(releases: Sequence[Release]) -> str:
         return f"No promise of privacy is made for this message: {what}, and may reveal single records."
     delta = max(release.delta or 0.0 for release in releases)
     sharers = max(release.num_sharers for release in releases)
-    seen = (
-        "this message" if sharers == 1 else f"the sum of this message and those of {sharers - 1} other clients, all of whom add their share of noise,"
-    )
+    alone = f"of this message nothing but its sum with those of {sharers - 1} other clients, all of whom add their share of noise,"
+    noise = "Gaussian noise made for that bound" + (", in single precision" if any(one.mechanism == "dp_sgd" for one in releases) else "")
     return (
-        f"Whoever sees {seen} and whatever else they know, learns about any single record of this client no more than "
-        f"differential privacy with epsilon = {epsilon:.3g} and delta = {delta:.3g} allows (one record added or removed), because all of it that "
-        f"was computed from the records carries Gaussian noise made for that bound."
+        f"According to the releases that its header declares, whoever sees {'this message' if sharers == 1 else alone} and whatever else they know, "
+        f"learns about any single record of this client no more than differential privacy with epsilon = {epsilon:.3g} and delta = {delta:.3g} "
+        f"allows (one record added or removed), because all of it that was computed from the records carries {noise}."
     )

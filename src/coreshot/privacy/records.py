@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from coreshot.errors import CoreshotError
-from coreshot.release import Release
+from coreshot.release import Mechanism, Release
 from coreshot.types import Points, pad_points
 
 
@@ -23,6 +23,7 @@ class Records:
         self._points = points
         self._releases = {release.name: release for release in releases}
         self._used: set[str] = set()
+        self._left = {release.name: release.num_steps for release in releases}  # of what mechanisms may still make of the records
 
     @property
     def num_points(self) -> int:
@@ -47,11 +48,20 @@ class Records:
         self._used.add(name)
         return self._releases[name]
 
-    def for_mechanism(self, name: str) -> tuple[Points, Release]:
-        """For mechanisms alone (`gaussian_moments`, `dp_sgd`): the records of a release that they are about to make noisy."""
+    def for_mechanism(self, name: str, mechanism: Mechanism, num_steps: int = 1) -> tuple[Points, Release]:
+        """For mechanisms alone (`gaussian_moments`, `dp_sgd`): the records of a release that they are about to make noisy.
+
+        A release is spent: what was accounted for once is not made twice.
+        """
         release = self.declared(name)
-        if release.is_exact:
-            raise CoreshotError(f"privacy: release {name!r} is declared as exact, so no mechanism may claim it; declare the mechanism.")
+        if release.mechanism != mechanism:
+            raise CoreshotError(f"privacy: release {name!r} is declared as {release.mechanism}, so {mechanism} may not make it; declare that.")
+        if self._left[name] < num_steps:
+            raise CoreshotError(
+                f"privacy: release {name!r} was accounted for {release.num_steps} steps, of which {self._left[name]} are left, not {num_steps}; "
+                "declare all of them in `releases`."
+            )
+        self._left[name] -= num_steps
         return self._points, release
 
 
