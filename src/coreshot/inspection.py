@@ -8,7 +8,7 @@ import safetensors
 import safetensors.numpy
 
 from coreshot.errors import CoreshotError
-from coreshot.privacy.promise import promise
+from coreshot.privacy.promise import promise, promised_epsilon
 from coreshot.release import Release, releases_of
 from coreshot.wire import read_header
 
@@ -30,4 +30,10 @@ def inspect_message(data: bytes, where: str) -> Inspected:
     releases = releases_of(header.get("releases", []), where)
     summary = f"{header['kind']} of client {header['client']}, study {header['study'][:12]}, round {header['round']}, {len(data):,} bytes"
     rows = [(name, str(array.dtype), " x ".join(map(str, array.shape)), array.nbytes) for name, array in sorted(arrays.items())]
-    return Inspected(summary, rows, releases, promise(releases))
+    return Inspected(summary, rows, releases, _as_declared(releases))
+
+
+def _as_declared(releases: tuple[Release, ...]) -> str:
+    """A promise is worth what the list in the header is, which nobody can check from outside; that there is none is plain."""
+    sentence = promise(releases)
+    return f"According to the releases that its header declares, w{sentence[1:]}" if promised_epsilon(releases) is not None else sentence

@@ -29,7 +29,7 @@ def promise(releases: Sequence[Release]) -> str:
     alone = f"of this message nothing but its sum with those of {sharers - 1} other clients, all of whom add their share of noise,"
     noise = "Gaussian noise made for that bound" + (", in single precision" if any(one.mechanism == "dp_sgd" for one in releases) else "")
     return (
-        f"According to the releases that its header declares, whoever sees {'this message' if sharers == 1 else alone} and whatever else they know, "
+        f"Whoever sees {'this message' if sharers == 1 else alone} and whatever else they know, "
         f"learns about any single record of this client no more than differential privacy with epsilon = {epsilon:.3g} and delta = {delta:.3g} "
         f"allows (one record added or removed), because all of it that was computed from the records carries {noise}."
     )
