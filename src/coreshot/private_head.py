@@ -18,7 +18,8 @@ from coreshot.head import HeadPosterior
 from coreshot.link import HeldOut, Link, link_of
 from coreshot.privacy.gaussian_moments import Deviations
 
-# Found on clients that no private table is about, at epsilon 8, 3 and 1, with and without a secure sum: `benchmarks/private_constants.py` looks around.
+# Found on clients that no private table is about, at epsilon 8, 3 and 1, with and without a secure sum; `benchmarks/private_constants.py` looks
+# around them.
 RIDGE = 0.6  # over the noise's size, deviation * sqrt(d)
 FLOOR = 0.3  # of the scores' mean square: the covariance within classes has no smaller eigenvalue
 COUNT_NOISE = 2.0  # deviations of a class's noisy count that are added to it, so that a rare class does not have a mean of pure noise
