@@ -27,7 +27,10 @@ def in_torch_order(params: Params) -> list[np.ndarray]:
             kernel, channels = kernel.transpose(3, 2, 0, 1), kernel.shape[3]
         elif name.startswith("Dense") and channels:
             side = round((len(kernel) / channels) ** 0.5)
-            kernel, channels = kernel.reshape(side, side, channels, -1).transpose(3, 2, 0, 1).reshape(kernel.shape[1], -1), 0
+            kernel, channels = (
+                kernel.reshape(side, side, channels, -1).transpose(3, 2, 0, 1).reshape(kernel.shape[1], -1),
+                0,
+            )
         elif name.startswith("Dense"):
             kernel = kernel.T
         found += [kernel, bias]
@@ -42,10 +45,17 @@ def case(name: str) -> dict[str, np.ndarray]:
     label = draws.integers(update.num_outputs, size=NUM_POINTS)
     points = points_of(x, np.eye(update.num_outputs, dtype=np.float32)[label])
     start, end = (model.init(jax.random.key(seed)) for seed in range(2))
-    coreset_end = jax.jit(chain_ends, static_argnums=(0, 1))(learner, model, points, jax.random.key(2), ravel_pytree(start)[0][None])
+    coreset_end = jax.jit(chain_ends, static_argnums=(0, 1))(
+        learner, model, points, jax.random.key(2), ravel_pytree(start)[0][None]
+    )
     gradient = np.asarray(kl_gradient(model, points, jax.tree.map(lambda leaf: leaf[None], end), coreset_end).x)
     channels_first = (0, x.ndim - 1, *range(1, x.ndim - 1))
-    arrays = {"x": x.transpose(channels_first), "y": label, "chain_length": np.array(CHAIN_LENGTH), "gradient": gradient.transpose(channels_first)}
+    arrays = {
+        "x": x.transpose(channels_first),
+        "y": label,
+        "chain_length": np.array(CHAIN_LENGTH),
+        "gradient": gradient.transpose(channels_first),
+    }
     for kind, params in (("start", start), ("end", end)):
         arrays |= {f"{kind}.{index}": array for index, array in enumerate(in_torch_order(params))}
     return {f"{name}.{key}": np.ascontiguousarray(array) for key, array in arrays.items()}

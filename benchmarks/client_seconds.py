@@ -11,7 +11,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from coreshot.convergence import first_match
+from coreshot.experiments.communication import first_match
 from coreshot.storage import read_json
 
 PRESET = Path(__file__).with_suffix(".toml")
@@ -32,6 +32,14 @@ def from_run(folder: Path) -> dict[str, float]:
 
 def client_seconds() -> dict[str, float]:
     with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, "-c", "from coreshot.cli import main; main()", "run", str(PRESET), "--out", folder]
+        command = [
+            sys.executable,
+            "-c",
+            "from coreshot.cli.commands import main; main()",
+            "run",
+            str(PRESET),
+            "--out",
+            folder,
+        ]
         subprocess.run(command, check=True)
         return from_run(Path(folder))

@@ -30,7 +30,9 @@ def compiled_once(work: Callable[[], object]) -> Callable[[], object]:
         before = compilations.count
         result = work()
         if not is_first and compilations.count > before:
-            sys.exit(f"bench: {compilations.count - before} programs were compiled again, by work that has been done before.")
+            sys.exit(
+                f"bench: {compilations.count - before} programs were compiled again, by work that has been done before."
+            )
         is_first = False
         return result
 

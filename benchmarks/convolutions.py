@@ -11,8 +11,8 @@ import jax
 from chain import compiled_chain, seconds
 from updates import EMNIST
 
-from coreshot import models
-from coreshot.patches import patch_convolution
+from coreshot.models import model as models
+from coreshot.models.cpu_convolution import patch_convolution
 
 NUM_TURNS = 3
 CHAIN = replace(EMNIST, num_trajectories=1, batch_size=5, chain_length=3)

@@ -6,12 +6,12 @@ from compilations import compiled_once
 from turns import serve
 
 from coreshot.methods import FedAvg
-from coreshot.models import ConvNet
-from coreshot.optimizers import Optimizer
-from coreshot.simulate import simulate
+from coreshot.models.networks import ConvNet
+from coreshot.models.optimizers import Optimizer
+from coreshot.runtime.simulate import simulate
 from coreshot.study import Agreement, Study
 from coreshot.types import points_of
-from coreshot.wire import Ledger
+from coreshot.wire.ledger import Ledger
 
 NUM_CLIENTS, LOCAL_STEPS, BATCH_SIZE, NUM_EXAMPLES = 10, 10, 25, 250
 
@@ -24,7 +24,9 @@ def main() -> None:
         client_optimizer=Optimizer(name="sgd", step_size=0.1),
         server_optimizer=Optimizer(name="sgd", step_size=1.0),
     )
-    agreement = Agreement(task="bench", kind="classification", input_shape=(28, 28, 1), num_outputs=62, prior_precision=0.0)
+    agreement = Agreement(
+        task="bench", kind="classification", input_shape=(28, 28, 1), num_outputs=62, prior_precision=0.0
+    )
     study = Study(agreement, ConvNet(channels=(32, 64), dense=(128,)), method=method)
     assert study.model.num_params() == 1_206_590
     draws = np.random.default_rng(0)

@@ -13,10 +13,11 @@ from turns import serve
 from updates import CHANNELS, DENSE, MOONS_GROUPS, MOONS_HIDDEN, UPDATES, Update
 
 from coreshot.learners import BpcFkl
-from coreshot.learners._experts import Experts
 from coreshot.learners.bpc_fkl import BpcState
-from coreshot.models import ConvNet, Mlp, Model, Network
-from coreshot.privacy.records import Records
+from coreshot.learners.experts import Experts
+from coreshot.models import Model
+from coreshot.models.networks import ConvNet, Mlp, Network
+from coreshot.privacy.guarded_records import Records
 from coreshot.types import Points, points_of
 
 NUM_EXAMPLES = 200
@@ -29,7 +30,14 @@ def network_of(update: Update) -> Network:
 
 
 def model_of(update: Update, network: Network | None = None) -> Model:
-    return Model(network or network_of(update), "classification", update.input_shape, update.num_outputs, update.prior_precision, 1.0)
+    return Model(
+        network or network_of(update),
+        "classification",
+        update.input_shape,
+        update.num_outputs,
+        update.prior_precision,
+        1.0,
+    )
 
 
 def learner_of(update: Update, num_updates: int = 1) -> BpcFkl:

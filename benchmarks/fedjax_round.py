@@ -29,12 +29,20 @@ def main() -> None:
         return jax.grad(loss)(params)
 
     batches = fedjax.ShuffleRepeatBatchHParams(batch_size=BATCH_SIZE, num_epochs=None, num_steps=LOCAL_STEPS, seed=0)
-    algorithm = fedjax.algorithms.fed_avg.federated_averaging(gradient, fedjax.optimizers.sgd(0.1), fedjax.optimizers.sgd(1.0), batches)
+    algorithm = fedjax.algorithms.fed_avg.federated_averaging(
+        gradient, fedjax.optimizers.sgd(0.1), fedjax.optimizers.sgd(1.0), batches
+    )
     draws = np.random.default_rng(0)
     clients = []
     for index in range(NUM_CLIENTS):
         x, label = draws.random((NUM_EXAMPLES, 28, 28, 1), np.float32), draws.integers(62, size=NUM_EXAMPLES)
-        clients.append((str(index), fedjax.ClientDataset({"x": x, "y": np.eye(62, dtype=np.float32)[label]}), jax.random.PRNGKey(index)))
+        clients.append(
+            (
+                str(index),
+                fedjax.ClientDataset({"x": x, "y": np.eye(62, dtype=np.float32)[label]}),
+                jax.random.PRNGKey(index),
+            )
+        )
     state = algorithm.init(params)
 
     def one_round() -> None:

@@ -28,11 +28,11 @@ from coreshot.config import decode_named
 from coreshot.errors import CoreshotError
 from coreshot.learners import LEARNERS
 from coreshot.methods import METHODS, OneShot
-from coreshot.models import Mlp
-from coreshot.privacy.records import behind_doors
+from coreshot.models.networks import Mlp
+from coreshot.privacy.guarded_records import behind_doors
 from coreshot.study import Agreement, Study
-from coreshot.types import Message, points_of
-from coreshot.wire import decode_message, encode_message
+from coreshot.types import points_of
+from coreshot.wire.messages import Message, decode_message, encode_message
 
 MAX_SECONDS = 1.0
 MAX_GROWTH = 256 * 2**20
@@ -40,7 +40,10 @@ VECTOR = {"name": "random_vector", "dimension": 24}
 WORK = {
     "spectral": ("method", {"name": "spectral", "features": VECTOR}),
     "coded spectral": ("method", {"name": "spectral", "features": VECTOR, "max_bytes": 900}),
-    "private spectral": ("method", {"name": "private_spectral", "features": VECTOR, "privacy": {"epsilon": 1.0, "delta": 1e-5}}),
+    "private spectral": (
+        "method",
+        {"name": "private_spectral", "features": VECTOR, "privacy": {"epsilon": 1.0, "delta": 1e-5}},
+    ),
     "points": ("learner", {"name": "random_subset", "num_points": 6}),
     "coded points": ("learner", {"name": "raw_images", "max_bytes": 40, "coding": {"bits": 8}}),
 }
@@ -59,7 +62,14 @@ def seeds() -> list[tuple[str, bytes, Reader]]:
         study = Study(agreement, Mlp(hidden=(4,), activation="relu"), **{key: work})
         method = study.method or OneShot(study.learner, None)  # type: ignore[arg-type]
         asked = behind_doors({"a": points}, study.releases)
-        answers = method.reply(jax.random.key(0), study.model, asked, [Message("invitation", 0, {})], study.shared_key, lambda clients: None)
+        answers = method.reply(
+            jax.random.key(0),
+            study.model,
+            asked,
+            [Message("invitation", 0, {})],
+            study.shared_key,
+            lambda clients: None,
+        )
         data = encode_message(answers["a"][0], study_hash=study.hash, client="a", releases=study.releases)
 
         def read(data: bytes, study: Study = study, method: object = method) -> None:
@@ -157,7 +167,9 @@ def fuzz(count: int, seconds: float, seed: int) -> Counter[str]:
             raise RuntimeError(f"{name}: {type(error).__name__}: {error} ({_kept(data)})") from error
         growth = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 - before
         if time.monotonic() - start > MAX_SECONDS or growth > MAX_GROWTH:
-            raise RuntimeError(f"{name}: took {time.monotonic() - start:.1f} s and {growth / 2**20:.0f} MB ({_kept(data)})")
+            raise RuntimeError(
+                f"{name}: took {time.monotonic() - start:.1f} s and {growth / 2**20:.0f} MB ({_kept(data)})"
+            )
     return told
 
 

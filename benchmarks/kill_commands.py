@@ -65,14 +65,28 @@ class Moment:
 def command(folder: Path, *words: str) -> subprocess.Popen[bytes]:
     environment = {**os.environ, "JAX_PLATFORMS": "cpu"}
     return subprocess.Popen(
-        [sys.executable, "-m", "coreshot.cli", *words], cwd=folder, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        [sys.executable, "-m", "coreshot", *words],
+        cwd=folder,
+        env=environment,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
     )
 
 
 def contents(path: Path) -> dict[str, bytes]:
     """Of a file or a folder, without what a killed run may have left under temporary names."""
-    files = [path] if path.is_file() else sorted(file for file in path.rglob("*") if file.is_file()) if path.exists() else []
-    return {str(file.relative_to(path)): file.read_bytes() for file in files if not (file.name.startswith(".") and file.name.endswith(".tmp"))}
+    files = (
+        [path]
+        if path.is_file()
+        else sorted(file for file in path.rglob("*") if file.is_file())
+        if path.exists()
+        else []
+    )
+    return {
+        str(file.relative_to(path)): file.read_bytes()
+        for file in files
+        if not (file.name.startswith(".") and file.name.endswith(".tmp"))
+    }
 
 
 def prepare(folder: Path) -> float:
@@ -93,7 +107,7 @@ def prepare(folder: Path) -> float:
 
 
 def inside(folder: Path, *words: str) -> None:
-    from coreshot.cli import app
+    from coreshot.cli.commands import app
 
     with contextlib.chdir(folder), contextlib.redirect_stdout(io.StringIO()):
         app([*words, "--json"], standalone_mode=False)
@@ -160,7 +174,7 @@ def kill_fit(given: Path, folder: Path, moment: Moment) -> str:
 
 def clients_of(model: Path) -> list[str]:
     """The clients of a model that can be read and asked."""
-    from coreshot.model_folder import open_model
+    from coreshot.fitted.folder import open_model
 
     opened = open_model(model)
     opened.load()
@@ -176,7 +190,9 @@ def kill_all(kills: int, seed: int, jobs: int) -> Counter[str]:
         work = []
         for index in range(kills):
             is_writing = index // 2 % 2 == 1
-            moment = Moment(is_writing, draws.uniform(0, WRITING_SECONDS) if is_writing else draws.uniform(0, 1.1 * seconds))
+            moment = Moment(
+                is_writing, draws.uniform(0, WRITING_SECONDS) if is_writing else draws.uniform(0, 1.1 * seconds)
+            )
             work.append(pool.submit(kill_distill if index % 2 else kill_fit, given, Path(place) / str(index), moment))
         try:
             return Counter(one.result() for one in as_completed(work))

@@ -17,13 +17,13 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from coreshot import private_head
-from coreshot.compilation import keep_compiled
-from coreshot.evaluate import metrics, sums
+from coreshot.experiments.preset import load_preset
+from coreshot.fitted.metrics import metrics, sums
 from coreshot.methods import private_spectral
-from coreshot.preset import load_preset
 from coreshot.privacy.accounting import Privacy, noise_multiplier
 from coreshot.privacy.gaussian_moments import LABEL_UNIT, UNIT, Deviations, deviations, exact_moments
+from coreshot.runtime.compilation import keep_compiled
+from coreshot.spectral import private_posterior as private_head
 from coreshot.types import Points
 
 CONSTANTS = ("RIDGE", "FLOOR", "COUNT_NOISE", "MORE_LOGARITHM", "LESS_DISCRIMINANT", "LESS_FREQUENCY", "CROSS_SHARE")
@@ -45,7 +45,9 @@ def _noisy(moments: tuple[np.ndarray, np.ndarray], noise: Deviations, seed: int)
     return gram + added, cross + noise.cross * draws.normal(size=cross.shape)
 
 
-def _quality(model: Any, moments: tuple[np.ndarray, np.ndarray], judged: Points, num_noises: float, epsilon: float) -> list[float]:
+def _quality(
+    model: Any, moments: tuple[np.ndarray, np.ndarray], judged: Points, num_noises: float, epsilon: float
+) -> list[float]:
     share = private_spectral.CROSS_SHARE
     noise = deviations(noise_multiplier(Privacy(epsilon=epsilon, delta=DELTA)), share, num_noises)
     found = []
@@ -61,7 +63,9 @@ def _changed(name: str, factor: float) -> Iterator[None]:
     module = private_spectral if name == "CROSS_SHARE" else private_head
     usual = getattr(module, name)
     # A share is moved between 0 and 1: its odds are changed.
-    value = factor * usual if name != "CROSS_SHARE" else factor * usual / (1 - usual) / (1 + factor * usual / (1 - usual))
+    value = (
+        factor * usual if name != "CROSS_SHARE" else factor * usual / (1 - usual) / (1 + factor * usual / (1 - usual))
+    )
     setattr(module, name, value)
     try:
         yield
@@ -89,7 +93,9 @@ def main() -> None:
     for name, factor in [("as it is", 1.0), *((name, factor) for name in CONSTANTS for factor in FACTORS)]:
         with _changed(name, factor) if factor != 1 else _changed("RIDGE", 1.0):
             each = {
-                f"{'sum' if num_noises == 1 else 'own'} {epsilon:g}": _quality(study.model, moments, judged, num_noises, epsilon)
+                f"{'sum' if num_noises == 1 else 'own'} {epsilon:g}": _quality(
+                    study.model, moments, judged, num_noises, epsilon
+                )
                 for num_noises in (float(len(clients[learn])), 1.0)
                 for epsilon in EPSILONS
             }

@@ -23,7 +23,10 @@ from turns import take_turns
 HERE = Path(__file__).parent
 OUTPUT = Path("bench.json")
 UPDATES_PER_TURN = {"moons": 20, "emnist": 1}  # a chunk, as runs compile it; of EMNIST one update is long enough
-TORCH_WAYS = {"moons": ["in_threads"], "emnist": ["in_turn", "in_threads"]}  # moons has one client, and a second core slows its small products down
+TORCH_WAYS = {
+    "moons": ["in_threads"],
+    "emnist": ["in_turn", "in_threads"],
+}  # moons has one client, and a second core slows its small products down
 MEANING = {
     "cores": "of this machine",
     "fedavg_round_seconds": "coreshot's, one FedAvg round of the paper's ConvNet, 10 clients x 10 steps x batch 25",
@@ -72,7 +75,9 @@ def script(name: str, *arguments: str, python: str = sys.executable) -> list[str
 def measured(name: str) -> dict[str, float]:
     """By a script that prints what it found, in a process of its own."""
     environment = {**os.environ, "JAX_PLATFORMS": "cpu"}
-    return json.loads(subprocess.run(script(name), check=True, stdout=subprocess.PIPE, text=True, env=environment).stdout)
+    return json.loads(
+        subprocess.run(script(name), check=True, stdout=subprocess.PIPE, text=True, env=environment).stdout
+    )
 
 
 def fedavg_round() -> dict[str, float]:
@@ -91,11 +96,19 @@ def fkl_update() -> dict[str, float]:
     found = {}
     for task, updates in UPDATES_PER_TURN.items():
         sides = {"coreshot": script("coreshot_update.py", task, str(updates))}
-        sides |= {f"torch {way}": script("torch_update.py", task, way, python=peer("torch")) for way in TORCH_WAYS[task]}
-        seconds = {name: median(turns) for name, turns in take_turns(f"{task} update", sides, num_timed=4, num_warm=1).items()}
+        sides |= {
+            f"torch {way}": script("torch_update.py", task, way, python=peer("torch")) for way in TORCH_WAYS[task]
+        }
+        seconds = {
+            name: median(turns) for name, turns in take_turns(f"{task} update", sides, num_timed=4, num_warm=1).items()
+        }
         ours = seconds.pop("coreshot") / updates
         theirs = min(seconds.values())
-        found |= {f"fkl_update_seconds_{task}": ours, f"torch_update_seconds_{task}": theirs, f"fkl_update_over_torch_{task}": theirs / ours}
+        found |= {
+            f"fkl_update_seconds_{task}": ours,
+            f"torch_update_seconds_{task}": theirs,
+            f"fkl_update_over_torch_{task}": theirs / ours,
+        }
     return found
 
 

@@ -14,10 +14,10 @@ import jax
 import numpy as np
 from peak_memory import UNIT
 
-from coreshot.preset import load_preset
-from coreshot.simulate import simulate
+from coreshot.experiments.preset import load_preset
+from coreshot.runtime.simulate import simulate
 from coreshot.types import Points, points_of
-from coreshot.wire import Ledger
+from coreshot.wire.ledger import Ledger
 
 IMAGES_EACH = 230
 METHOD = "spectral_260"
@@ -43,9 +43,15 @@ def main(few: int = 25, many: int = 100) -> None:
     study = load_preset("spectral_emnist62").method_study(METHOD)
     shape, num_classes = study.model.input_shape, study.model.num_outputs
     seconds_of(study, some_clients(0, 4, shape, num_classes))
-    half, whole = (seconds_of(study, some_clients(first, num, shape, num_classes)) for first, num in ((10, few), (1000, many)))
+    half, whole = (
+        seconds_of(study, some_clients(first, num, shape, num_classes)) for first, num in ((10, few), (1000, many))
+    )
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * UNIT
-    print(json.dumps({"spectral_seconds": whole, "spectral_growth": whole / half / (many / few), "spectral_peak_gb": peak / 1e9}))
+    print(
+        json.dumps(
+            {"spectral_seconds": whole, "spectral_growth": whole / half / (many / few), "spectral_peak_gb": peak / 1e9}
+        )
+    )
 
 
 if __name__ == "__main__":

@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 
 from coreshot.data.federated import FederatedData
-from coreshot.evaluate import metrics, predict, sums
-from coreshot.experiment import Job
+from coreshot.experiments.preset import load_preset
+from coreshot.experiments.run import Job
+from coreshot.fitted.metrics import metrics, predict, sums
 from coreshot.keys import named_key
-from coreshot.preset import load_preset
-from coreshot.simulate import simulate
+from coreshot.runtime.simulate import simulate
 from coreshot.types import Points
-from coreshot.wire import Ledger
+from coreshot.wire.ledger import Ledger
 
 SHARES = (0.0, 0.5, 0.9)  # of the teacher's probabilities in a label
 
@@ -53,7 +53,9 @@ def main() -> None:
     options = parser.parse_args()
     preset = load_preset(options.preset, [f"method.fed_avg_10.num_rounds={options.rounds}"])
     spectral = load_preset(options.spectral_preset)
-    pupil = Job(preset, next(arm for arm in preset.arms if arm.method == "fed_avg_10" and arm.learner is None), options.seed)
+    pupil = Job(
+        preset, next(arm for arm in preset.arms if arm.method == "fed_avg_10" and arm.learner is None), options.seed
+    )
     teacher = Job(spectral, next(arm for arm in spectral.arms if arm.method == options.spectral_method), options.seed)
     data = pupil.data()
     posterior = learned(teacher, data.clients, replies={})

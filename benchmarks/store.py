@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from coreshot.learners._experts import bytes_needed
-from coreshot.preset import load_preset
+from coreshot.experiments.preset import load_preset
+from coreshot.learners.experts import bytes_needed
 
 
 def store() -> dict[str, float]:

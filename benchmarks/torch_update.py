@@ -61,14 +61,18 @@ def perturbed(weights: Weights, scale: float) -> list[Tensor]:
     return [weight + scale * torch.randn_like(weight) for weight in weights]
 
 
-def kl_gradient(network: Callable, update: Update, starts: Sequence[Weights], ends: Sequence[Weights], x: Tensor, y: Tensor) -> Tensor:
+def kl_gradient(
+    network: Callable, update: Update, starts: Sequence[Weights], ends: Sequence[Weights], x: Tensor, y: Tensor
+) -> Tensor:
     """Of the cross-entropies under the experts' weights less those under the coreset's own, in x."""
     x = x.clone().requires_grad_()
     for start, end in zip(starts, ends, strict=True):
         coreset_end = chain_end(network, update, start, x.detach(), y)
         for _ in range(update.num_noise_samples):
             under_data = F.cross_entropy(network(perturbed(end, update.noise_scale), x), y, reduction=update.step_of)
-            under_coreset = F.cross_entropy(network(perturbed(coreset_end, update.noise_scale), x), y, reduction=update.step_of)
+            under_coreset = F.cross_entropy(
+                network(perturbed(coreset_end, update.noise_scale), x), y, reduction=update.step_of
+            )
             ((under_data - under_coreset) / (len(starts) * update.num_noise_samples)).backward()
     assert x.grad is not None
     return x.grad
@@ -104,13 +108,17 @@ class Client:
         self.ends = [some_weights(settings) for _ in range(settings.num_trajectories)]
 
     def update(self) -> Tensor:
-        return self.x - self.settings.step_size_x * kl_gradient(self.network, self.settings, self.starts, self.ends, self.x, self.y)
+        return self.x - self.settings.step_size_x * kl_gradient(
+            self.network, self.settings, self.starts, self.ends, self.x, self.y
+        )
 
 
 def take_part(name: str, way: str) -> None:
     clients = [Client(name) for _ in range(UPDATES[name].num_clients)]
     torch.set_num_threads(CORES if way == "in_turn" else 1)
-    with ThreadPoolExecutor(1 if way == "in_turn" else CORES, initializer=torch.set_num_threads, initargs=(torch.get_num_threads(),)) as pool:
+    with ThreadPoolExecutor(
+        1 if way == "in_turn" else CORES, initializer=torch.set_num_threads, initargs=(torch.get_num_threads(),)
+    ) as pool:
         serve(lambda: list(pool.map(Client.update, clients)))
 
 
@@ -130,7 +138,9 @@ def check(path: str) -> None:
         difference = float((ours - theirs).abs().max() / theirs.abs().max())
         if not difference < 1e-4:
             sys.exit(f"bench: torch's KL gradient of {name} differs from coreshot's by {difference:.1e} of its size.")
-        print(f"  {name}: torch's KL gradient, after a chain of {settings.chain_length} steps, is coreshot's to {difference:.0e} of its size")
+        print(
+            f"  {name}: torch's KL gradient, after a chain of {settings.chain_length} steps, is coreshot's to {difference:.0e} of its size"
+        )
 
 
 if __name__ == "__main__":

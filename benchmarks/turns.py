@@ -23,7 +23,9 @@ def serve(work: Callable[[], object]) -> None:
         print(time.perf_counter() - began, flush=True)
 
 
-def take_turns(what: str, commands: Mapping[str, Sequence[str]], num_timed: int, num_warm: int = NUM_WARM) -> dict[str, list[float]]:
+def take_turns(
+    what: str, commands: Mapping[str, Sequence[str]], num_timed: int, num_warm: int = NUM_WARM
+) -> dict[str, list[float]]:
     """The seconds of each side's turns after the first ones, which warm up."""
     environment = {**os.environ, "JAX_PLATFORMS": "cpu"}
     sides = {
@@ -35,7 +37,10 @@ def take_turns(what: str, commands: Mapping[str, Sequence[str]], num_timed: int,
         for turn in range(num_warm + num_timed):
             for name, side in sides.items():
                 took = _turn(name, side)
-                print(f"  {what}, {name}, turn {turn}: {took:.3f} s{' (warming up)' if turn < num_warm else ''}", flush=True)
+                print(
+                    f"  {what}, {name}, turn {turn}: {took:.3f} s{' (warming up)' if turn < num_warm else ''}",
+                    flush=True,
+                )
                 if turn >= num_warm:
                     seconds[name].append(took)
     finally:

@@ -23,9 +23,10 @@ from PIL import Image
 
 from coreshot import cli
 from coreshot.config import decode_named
-from coreshot.data.characters import CHARACTERS
+from coreshot.data.handwriting.labels import CHARACTERS
 from coreshot.learners import LEARNERS
-from coreshot.models import Mlp, Model
+from coreshot.models import Model
+from coreshot.models.networks import Mlp
 from coreshot.study import Agreement, Study
 from coreshot.types import Params, Points, points_of
 
@@ -87,7 +88,7 @@ def source(project: Path) -> Path:
 @pytest.fixture
 def one_group(monkeypatch: pytest.MonkeyPatch) -> None:
     """All clients are learned together: neighbours are then really neighbours."""
-    monkeypatch.setattr("coreshot.learners.distill.clients_per_group", lambda: 100)
+    monkeypatch.setattr("coreshot.learners.loop.clients_per_group", lambda: 100)
 
 
 # A conjugate model: one Dense layer, so theta = (bias, two slopes), and every posterior is a Gaussian that can be written down.
@@ -117,7 +118,9 @@ class LinearGaussian:
 
     def ravel_all(self, params: Params) -> np.ndarray:
         layer = params["Dense_0"]
-        return np.concatenate([np.asarray(layer["bias"], np.float64), np.asarray(layer["kernel"], np.float64)[..., 0]], axis=1)
+        return np.concatenate(
+            [np.asarray(layer["bias"], np.float64), np.asarray(layer["kernel"], np.float64)[..., 0]], axis=1
+        )
 
 
 @partial(jax.jit, static_argnums=(0, 1))
@@ -197,8 +200,13 @@ Clients = dict[str, tuple[np.ndarray, np.ndarray]]
 
 
 def write_leaf(path: Path, clients: Clients) -> None:
-    data = {user: {"x": ((255 - images.reshape(len(images), -1)) / 255).tolist(), "y": labels.tolist()} for user, (images, labels) in clients.items()}
-    path.write_text(json.dumps({"users": list(data), "num_samples": [len(one["y"]) for one in data.values()], "user_data": data}))
+    data = {
+        user: {"x": ((255 - images.reshape(len(images), -1)) / 255).tolist(), "y": labels.tolist()}
+        for user, (images, labels) in clients.items()
+    }
+    path.write_text(
+        json.dumps({"users": list(data), "num_samples": [len(one["y"]) for one in data.values()], "user_data": data})
+    )
 
 
 def write_tff(path: Path, clients: Clients) -> None:
@@ -217,13 +225,21 @@ def as_png(image: np.ndarray) -> bytes:
 def write_flower_parquet(path: Path, clients: Clients, **changes: Any) -> None:
     """As huggingface.co/datasets/flwrlabs/femnist: PNGs in a struct, numbers for classes, their names in the metadata; lines are not in order."""
     lines = [
-        {"image": {"bytes": as_png(255 - image), "path": "x.png"}, "writer_id": writer, "hsf_id": 4, "character": int(label), **changes}
+        {
+            "image": {"bytes": as_png(255 - image), "path": "x.png"},
+            "writer_id": writer,
+            "hsf_id": 4,
+            "character": int(label),
+            **changes,
+        }
         for writer, (images, labels) in clients.items()
         for image, label in zip(images, labels, strict=True)
     ]
     table = pyarrow.Table.from_pylist(lines[::2] + lines[1::2])
     features = {"character": {"names": list(CHARACTERS), "_type": "ClassLabel"}}
-    pyarrow.parquet.write_table(table.replace_schema_metadata({"huggingface": json.dumps({"info": {"features": features}})}), path)
+    pyarrow.parquet.write_table(
+        table.replace_schema_metadata({"huggingface": json.dumps({"info": {"features": features}})}), path
+    )
 
 
 def write_npz(path: Path, clients: Clients) -> None:
@@ -273,7 +289,9 @@ def make_bpc() -> Callable[..., Any]:
     """A small BPC-fKL learner; `experts` changes single values of the experts."""
 
     def make(experts: dict[str, Any] | None = None, **changes: Any) -> Any:
-        return decode_named(LEARNERS, {**BPC, **changes, "experts": {**BPC["experts"], **(experts or {})}}, "test", "learner")
+        return decode_named(
+            LEARNERS, {**BPC, **changes, "experts": {**BPC["experts"], **(experts or {})}}, "test", "learner"
+        )
 
     return make
 

@@ -18,7 +18,9 @@ def test_the_first_example_runs(project, tmp_path):
     if example is None:
         pytest.fail("README.md has no ```python block; its first one is what this test runs")
     environment = {**os.environ, "JAX_PLATFORMS": "cpu"}
-    done = subprocess.run([sys.executable, "-c", example], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", example], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip()
     assert list(tmp_path.iterdir()) == []  # it leaves nothing behind

@@ -5,10 +5,10 @@ import shutil
 
 import pytest
 
-from coreshot.audit.frontier import frontier_grid
-from coreshot.compare import comparison_grid
-from coreshot.preset import preset_names
-from coreshot.report import grid_markdown, markdown_table
+from coreshot.experiments.preset import preset_names
+from coreshot.report.comparison import comparison_grid
+from coreshot.report.frontier import frontier_grid
+from coreshot.report.tables import grid_markdown, markdown_table
 
 
 def committed(project):

@@ -29,14 +29,14 @@ from sklearn.neural_network import MLPClassifier
 
 from coreshot.api import distill, fit
 from coreshot.config import decode_named
-from coreshot.data.records import read_records
+from coreshot.data.files import read_records
 from coreshot.methods import METHODS
-from coreshot.models import Mlp
-from coreshot.simulate import simulate
+from coreshot.models.networks import Mlp
+from coreshot.runtime.simulate import simulate
 from coreshot.study import Agreement, Study
-from coreshot.study_file import read_study
+from coreshot.study.file import read_study
 from coreshot.types import points_of
-from coreshot.wire import Ledger
+from coreshot.wire.ledger import Ledger
 
 HOSPITALS = ("cleveland", "hungarian", "switzerland", "va")
 STUDY = Path(__file__).parent / "study.toml"
@@ -122,8 +122,12 @@ def local(train: Split, make: Callable[[], Any]) -> Model:
 def fed_avg(study: Study, train: Split) -> Model:
     """Of a logistic regression, 100 rounds with all hospitals."""
     terms = study.agreement
-    agreement = Agreement(task="heart", kind="classification", input_shape=terms.input_shape, num_outputs=2, prior_precision=0.0)
-    rounds = Study(agreement, Mlp(hidden=(), activation="relu"), method=decode_named(METHODS, FED_AVG, "example", "method"))
+    agreement = Agreement(
+        task="heart", kind="classification", input_shape=terms.input_shape, num_outputs=2, prior_precision=0.0
+    )
+    rounds = Study(
+        agreement, Mlp(hidden=(), activation="relu"), method=decode_named(METHODS, FED_AVG, "example", "method")
+    )
     clients = {name: points_of(x, np.eye(2)[y]) for name, (x, y) in train.items()}
     state = simulate(jax.random.key(0), rounds, rounds.method, clients, Ledger())  # type: ignore[arg-type]
     return lambda name, x: np.asarray(jax.nn.softmax(rounds.model.apply(state.params, x)))[:, 1]
@@ -142,7 +146,11 @@ def scores(model: Model, test: Split) -> dict[str, dict[str, float]]:
     for name, (x, y) in test.items():
         p = np.clip(model(name, x), 1e-6, 1 - 1e-6)
         auc = float(roc_auc_score(y, p)) if 0 < y.mean() < 1 else float("nan")
-        found[name] = {"accuracy": float(np.mean((p > 0.5) == y)), "nll": float(log_loss(y, p, labels=[0, 1])), "auc": auc}
+        found[name] = {
+            "accuracy": float(np.mean((p > 0.5) == y)),
+            "nll": float(log_loss(y, p, labels=[0, 1])),
+            "auc": auc,
+        }
     return found
 
 
@@ -184,11 +192,19 @@ def without_one(study: Study, data: Split) -> dict[str, Any]:
 
 
 def _means(found: list[dict[str, dict[str, float]]]) -> dict[str, dict[str, float]]:
-    return _with_mean({name: {key: float(np.nanmean([one[name][key] for one in found])) for key in found[0][name]} for name in found[0]})
+    return _with_mean(
+        {
+            name: {key: float(np.nanmean([one[name][key] for one in found])) for key in found[0][name]}
+            for name in found[0]
+        }
+    )
 
 
 def _with_mean(found: dict[str, dict[str, float]]) -> dict[str, dict[str, float]]:
-    return {**found, "mean": {key: float(np.nanmean([one[key] for one in found.values()])) for key in next(iter(found.values()))}}
+    return {
+        **found,
+        "mean": {key: float(np.nanmean([one[key] for one in found.values()])) for key in next(iter(found.values()))},
+    }
 
 
 def table(found: dict[str, Any]) -> str:
@@ -202,7 +218,12 @@ def table(found: dict[str, Any]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Four hospitals, one file each, one model.")
-    parser.add_argument("folder", type=Path, nargs="?", help="with the four CSV files; without it, hospitals that look like them are drawn")
+    parser.add_argument(
+        "folder",
+        type=Path,
+        nargs="?",
+        help="with the four CSV files; without it, hospitals that look like them are drawn",
+    )
     parser.add_argument("--splits", type=int, default=10)
     parser.add_argument("--json", type=Path, help="write the numbers here, too")
     options = parser.parse_args()
@@ -217,13 +238,17 @@ def main() -> None:
             data[name] = records.x, records.y
     found, largest = compare(study, data, range(options.splits))
     left_out = without_one(study, data)
-    print(f"{'real' if options.folder else 'drawn'} hospitals, {options.splits} splits; accuracy / NLL / AUC on the 20 % that were left out\n")
+    print(
+        f"{'real' if options.folder else 'drawn'} hospitals, {options.splits} splits; accuracy / NLL / AUC on the 20 % that were left out\n"
+    )
     print(table(found))
     print("\ntrained on three hospitals, tested on the fourth\n")
     print(table(left_out))
     print(f"\nlargest file: {largest:,} bytes; {time.perf_counter() - began:.0f} s")
     if options.json:
-        options.json.write_text(json.dumps({"splits": found, "left_out": left_out, "largest_file": largest}, indent=1) + "\n")
+        options.json.write_text(
+            json.dumps({"splits": found, "left_out": left_out, "largest_file": largest}, indent=1) + "\n"
+        )
 
 
 if __name__ == "__main__":

@@ -10,12 +10,12 @@ if TYPE_CHECKING:
     from coreshot.errors import CoreshotError as CoreshotError
     from coreshot.estimator import SpectralClassifier as SpectralClassifier
     from coreshot.estimator import SpectralRegressor as SpectralRegressor
+    from coreshot.experiments.preset import load_preset as load_preset
     from coreshot.inference import Hmc as Hmc
     from coreshot.inference import MapEstimate as MapEstimate
     from coreshot.inference import Nuts as Nuts
-    from coreshot.preset import load_preset as load_preset
     from coreshot.study import Study as Study
-    from coreshot.study_file import read_study as read_study
+    from coreshot.study.file import read_study as read_study
 
 # Where each public name lives. It is imported when it is first used, so that `coreshot --help` does not wait for jax and scikit-learn.
 _HOMES = {
@@ -28,9 +28,9 @@ _HOMES = {
     "Hmc": "inference",
     "MapEstimate": "inference",
     "Nuts": "inference",
-    "load_preset": "preset",
+    "load_preset": "experiments.preset",
     "Study": "study",
-    "read_study": "study_file",
+    "read_study": "study.file",
 }
 
 

@@ -34,7 +34,9 @@ def choose(what: str, name: Any, choices: Mapping[str, T], where: str) -> T:
     """choices[name], or an error that says what there is."""
     if name in choices:
         return choices[name]
-    raise CoreshotError(f"{where}: {what} {name!r} does not exist{_nearest(str(name), choices)}; there are {', '.join(sorted(choices))}.")
+    raise CoreshotError(
+        f"{where}: {what} {name!r} does not exist{_nearest(str(name), choices)}; there are {', '.join(sorted(choices))}."
+    )
 
 
 def decode(cls: type[T], values: Mapping[str, Any], where: str) -> T:

@@ -15,9 +15,9 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from coreshot.api import FittedModel, distill, fit
-from coreshot.features import RandomVector
 from coreshot.methods.spectral import Spectral
-from coreshot.models import Mlp
+from coreshot.models.networks import Mlp
+from coreshot.spectral.features import RandomVector
 from coreshot.study import Agreement, Study
 from coreshot.types import Predictive
 
@@ -34,7 +34,12 @@ class _SpectralEstimator(BaseEstimator):  # type: ignore[misc]
         dimension = x.shape[1] + self.num_features
         features = RandomVector(dimension=dimension, nonlinearity="relu", input_scale=3.0, with_inputs=True)
         agreement = Agreement(
-            task="estimator", kind=kind, input_shape=(x.shape[1],), num_outputs=num_outputs, prior_precision=1.0, seed=int(self.seed)
+            task="estimator",
+            kind=kind,
+            input_shape=(x.shape[1],),
+            num_outputs=num_outputs,
+            prior_precision=1.0,
+            seed=int(self.seed),
         )
         method: Any = Spectral(features=features, max_bytes=self.max_bytes)
         study = Study(agreement, Mlp(hidden=(), activation="relu"), method=method)
@@ -42,7 +47,9 @@ class _SpectralEstimator(BaseEstimator):  # type: ignore[misc]
         if len(names) != len(x):
             raise ValueError(f"sites has {len(names)} entries, X has {len(x)} records; give one for each.")
         scaled = self._scaled(x)
-        self.messages_ = [distill(study, scaled[names == site], y[names == site], client=f"site-{site}") for site in np.unique(names)]
+        self.messages_ = [
+            distill(study, scaled[names == site], y[names == site], client=f"site-{site}") for site in np.unique(names)
+        ]
         self.model_: FittedModel = fit(study, self.messages_)
 
     def _scaled(self, x: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n d"]:
@@ -87,7 +94,9 @@ class SpectralRegressor(RegressorMixin, _SpectralEstimator):  # type: ignore[mis
         mean = np.asarray(found.mean)[:, 0] * self._half + self._middle
         if not return_std:
             return mean
-        return mean, np.sqrt(np.asarray(found.epistemic)[:, 0] ** 2 + np.asarray(found.aleatoric)[:, 0] ** 2) * self._half
+        return mean, np.sqrt(
+            np.asarray(found.epistemic)[:, 0] ** 2 + np.asarray(found.aleatoric)[:, 0] ** 2
+        ) * self._half
 
 
 def _ranges(given: Any, x: Float[np.ndarray, "n d"]) -> tuple[Float[np.ndarray, " d"], Float[np.ndarray, " d"]]:
@@ -96,5 +105,7 @@ def _ranges(given: Any, x: Float[np.ndarray, "n d"]) -> tuple[Float[np.ndarray, 
         return low, np.where(high > low, high, low + 1.0)
     ranges = np.asarray(given, np.float64)
     if ranges.shape != (x.shape[1], 2) or not np.all(ranges[:, 0] < ranges[:, 1]):
-        raise ValueError(f"ranges is of shape {ranges.shape}; give (low, high) with low below high for each of the {x.shape[1]} inputs.")
+        raise ValueError(
+            f"ranges is of shape {ranges.shape}; give (low, high) with low below high for each of the {x.shape[1]} inputs."
+        )
     return ranges[:, 0], ranges[:, 1]

@@ -28,4 +28,6 @@ def read_json(path: Path) -> Any:
     try:
         return json.loads(path.read_text())
     except ValueError as error:
-        raise CoreshotError(f"{path}: not valid JSON ({error}); it was changed by hand or damaged: restore it, or use another directory.") from None
+        raise CoreshotError(
+            f"{path}: not valid JSON ({error}); it was changed by hand or damaged: restore it, or use another directory."
+        ) from None

@@ -11,8 +11,6 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Key
 
-from coreshot.release import Release
-
 Params: TypeAlias = dict[str, Any]
 PRNGKey: TypeAlias = Key[Array, ""]
 
@@ -69,16 +67,6 @@ class Coreset:
     num_examples: Array  # scalar, n_m
 
 
-@dataclass(frozen=True)
-class Message:
-    """All that ever crosses between a client and the server; arrays are named by tree path."""
-
-    kind: str
-    round: int
-    arrays: dict[str, Array]
-    releases: tuple[Release, ...] = ()  # of a client's: what of its records went into it
-
-
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Posterior:
@@ -97,5 +85,9 @@ class Predictive:
     """What a posterior says about inputs, and how the uncertainty splits."""
 
     mean: Float[Array | np.ndarray, "n outputs"]  # class probabilities, or the mean of the function
-    epistemic: Float[Array | np.ndarray, "n outputs"]  # deviation between posterior samples: of probabilities, or of the function
-    aleatoric: Float[Array | np.ndarray, "n outputs"]  # what would remain with the weights known: deviation of the label, or of the noise
+    epistemic: Float[
+        Array | np.ndarray, "n outputs"
+    ]  # deviation between posterior samples: of probabilities, or of the function
+    aleatoric: Float[
+        Array | np.ndarray, "n outputs"
+    ]  # what would remain with the weights known: deviation of the label, or of the noise

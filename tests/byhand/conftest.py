@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import pytest
 
 from coreshot.models import Model
-from coreshot.privacy.records import behind_doors
+from coreshot.privacy.guarded_records import behind_doors
 from coreshot.types import points_of
 
 
@@ -53,7 +53,9 @@ def play(slope):
         while state.round < num_rounds:
             message = method.send(key, slope, state, tuple(clients)).message
             inbox = [*(old for old in inbox if old.round == message.round), message]
-            answers = method.reply(key, slope, behind_doors(clients, method.releases(slope)), inbox, key, lambda clients: None)
+            answers = method.reply(
+                key, slope, behind_doors(clients, method.releases(slope)), inbox, key, lambda clients: None
+            )
             state = method.receive(key, slope, state, {name: answer for name, (answer, _) in answers.items()})
         return state
 

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from coreshot.coding import decode_rows, encode_rows, finest_step
 from coreshot.errors import CoreshotError
-from coreshot.point_coding import PointCoding
+from coreshot.wire.coding import decode_rows, encode_rows, finest_step
+from coreshot.wire.point_coding import PointCoding
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +51,9 @@ def test_the_finest_step_that_fits(rows, max_bytes):
     step, code = finest_step(rows, 1e-3, max_bytes)
     assert len(code) <= max_bytes
     assert len(encode_rows(rows, 0.98 * step)) > max_bytes
-    np.testing.assert_array_equal(decode_rows(code, step, 300, 60, "here"), decode_rows(encode_rows(rows, step), step, 300, 60, "here"))
+    np.testing.assert_array_equal(
+        decode_rows(code, step, 300, 60, "here"), decode_rows(encode_rows(rows, step), step, 300, 60, "here")
+    )
 
 
 def test_enough_room_keeps_the_finest(rows):
@@ -69,7 +71,9 @@ def test_too_fine_a_step_is_an_error(rows):
 
 
 def test_more_rows_than_can_be_are_refused(rows):
-    with pytest.raises(CoreshotError, match=r"here: the coded rows are damaged \(60 rows in \d+ groups, where at most 59 can be\)"):
+    with pytest.raises(
+        CoreshotError, match=r"here: the coded rows are damaged \(60 rows in \d+ groups, where at most 59 can be\)"
+    ):
         decode_rows(encode_rows(rows, 0.01), 0.01, 300, 59, "here")
 
 

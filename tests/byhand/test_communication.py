@@ -2,8 +2,9 @@
 
 import pytest
 
-from coreshot.convergence import Curve, communication_rows, draw_convergence, first_match, matched
-from coreshot.report import communication_grid
+from coreshot.experiments.communication import Curve, communication_rows, first_match, matched
+from coreshot.report.convergence import draw_convergence
+from coreshot.report.tables import communication_grid
 
 
 def point(floats, accuracy, nll):
@@ -16,7 +17,12 @@ def row(arm, seed, accuracy, nll):
 
 
 CURVE = [point(10, 0.5, 0.9), point(20, 0.8, 0.4), point(30, 0.7, 0.3)]
-ROWS = [row("BPC-FL + SGD", 0, 0.75, 0.2), row("BPC-FL + SGD", 1, 0.6, 0.35), row("FedAvg", 0, 0.7, 0.3), row("FedAvg", 1, 0.7, 0.3)]
+ROWS = [
+    row("BPC-FL + SGD", 0, 0.75, 0.2),
+    row("BPC-FL + SGD", 1, 0.6, 0.35),
+    row("FedAvg", 0, 0.7, 0.3),
+    row("FedAvg", 1, 0.7, 0.3),
+]
 MATCHES = communication_rows(ROWS, [Curve("FedAvg", 0, CURVE), Curve("FedAvg", 1, CURVE)], "BPC-FL + SGD")
 
 
@@ -28,13 +34,26 @@ def test_the_first_point_that_is_as_good_even_if_later_ones_are_not():
 
 def test_each_seed_is_matched_with_its_own():
     found = {(one["seed"], one["metric"]): (one["floats"], one["bytes"]) for one in MATCHES}
-    assert found == {(0, "accuracy"): (20, 80), (0, "nll"): (None, None), (1, "accuracy"): (20, 80), (1, "nll"): (30, 120)}
+    assert found == {
+        (0, "accuracy"): (20, 80),
+        (0, "nll"): (None, None),
+        (1, "accuracy"): (20, 80),
+        (1, "nll"): (30, 120),
+    }
 
 
 def test_the_table_says_how_many_seeds_matched():
     assert matched(MATCHES, "FedAvg", "nll", "floats") == {"mean": 30.0, "reached": 1, "seeds": 2}
     grid = communication_grid(ROWS, MATCHES)
-    assert grid.headings == ["arm", "accuracy", "floats to match in accuracy", "NLL", "floats to match in NLL", "ECE", "floats in all"]
+    assert grid.headings == [
+        "arm",
+        "accuracy",
+        "floats to match in accuracy",
+        "NLL",
+        "floats to match in NLL",
+        "ECE",
+        "floats in all",
+    ]
     assert [line[2] for line in grid.lines] == ["–", "20"]
     assert grid.lines[1][4] == "30 (1 of 2 seeds)"
     assert grid.lines[0][-1] == "6"

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 from coreshot.errors import CoreshotError
-from coreshot.learners.distill import MAX_RETRIES, distill
-from coreshot.privacy.records import behind_doors
+from coreshot.learners.loop import MAX_RETRIES, distill
+from coreshot.privacy.guarded_records import behind_doors
 from coreshot.types import Points
 
 
@@ -17,7 +17,9 @@ def learn(make_bpc, make_model, one_group):
     def run(clients, **changes):
         keys = {name: jax.random.key(index) for index, name in enumerate(clients)}
         learner, model = make_bpc(**changes), make_model("regression")
-        return distill(model, learner, behind_doors(clients, learner.releases(model)), keys, jax.random.key(9), where="round 3")
+        return distill(
+            model, learner, behind_doors(clients, learner.releases(model)), keys, jax.random.key(9), where="round 3"
+        )
 
     return run
 
@@ -69,5 +71,7 @@ def test_an_absurd_step_size_is_halved_until_it_is_not(learn, calm):
 
 
 def test_an_impossible_step_size_is_an_error_that_names_it(learn, calm):
-    with pytest.raises(CoreshotError, match=r"client one, round 3, coreset: .*update 1 of 3 .*Lower step_size_x \(now 1e\+30\)"):
+    with pytest.raises(
+        CoreshotError, match=r"client one, round 3, coreset: .*update 1 of 3 .*Lower step_size_x \(now 1e\+30\)"
+    ):
         learn({"one": calm[0], "two": calm[1]}, step_size_x=1e30)

@@ -8,8 +8,9 @@ import pytest
 from coreshot.errors import CoreshotError
 from coreshot.methods import Dosfl
 from coreshot.methods.dosfl import Distilled, distilled_loss, replay
-from coreshot.optimizers import Optimizer
-from coreshot.types import Message, points_of
+from coreshot.models.optimizers import Optimizer
+from coreshot.types import points_of
+from coreshot.wire.messages import Message
 
 START = {"w": jnp.ones(1)}
 DATA = points_of([[1.0]], [[4.0]])  # the loss is (w - 4)^2 / 2 + CONSTANT
@@ -27,7 +28,14 @@ B = steps((1.0, 0.0, 0.5), (1.0, 3.0, 0.5))
 
 
 def dosfl(**changes):
-    values = {"distill_steps": 2, "distill_epochs": 1, "distill_batch_size": 1, "num_updates": 1, "batch_size": 4, "init_scale": 0.5}
+    values = {
+        "distill_steps": 2,
+        "distill_epochs": 1,
+        "distill_batch_size": 1,
+        "num_updates": 1,
+        "batch_size": 4,
+        "init_scale": 0.5,
+    }
     return Dosfl(**{**values, "initial_step_size": 0.1, "x_optimizer": Optimizer(name="sgd", step_size=0.5), **changes})
 
 
@@ -39,7 +47,9 @@ def message(distilled):
 def served(model, num_epochs, replies):
     """The server's weights after these replies."""
     method, key = dosfl(distill_epochs=num_epochs), jax.random.key(0)
-    state = method.receive(key, model, method.init(key, model, key), {name: message(one) for name, one in replies.items()})
+    state = method.receive(
+        key, model, method.init(key, model, key), {name: message(one) for name, one in replies.items()}
+    )
     assert method.send(key, model, state, ("a", "b")) is None
     return float(method.posterior(key, model, state)[0].params["w"][0, 0])
 
@@ -110,7 +120,9 @@ def test_no_soft_reset_leaves_the_start(slope):
 def distil(slope, method):
     """One update, and where it began."""
     key = jax.random.key(5)
-    return method.first_guess(jax.random.fold_in(key, 0), slope, DATA), method._distill(key, slope, DATA, START, lambda clients: None)[0]
+    return method.first_guess(jax.random.fold_in(key, 0), slope, DATA), method._distill(
+        key, slope, DATA, START, lambda clients: None
+    )[0]
 
 
 def test_one_update_of_the_points(slope):
@@ -128,7 +140,9 @@ def test_one_update_of_the_points(slope):
 def test_one_update_of_labels_and_step_sizes(slope):
     """The slopes are (w - 4) eta x in y and -(w - 4) (x - y) x in eta."""
     optimizer = Optimizer(name="sgd", step_size=0.01)
-    before, after = distil(slope, dosfl(distill_steps=1, max_gradient_norm=100.0, y_optimizer=optimizer, step_size_optimizer=optimizer))
+    before, after = distil(
+        slope, dosfl(distill_steps=1, max_gradient_norm=100.0, y_optimizer=optimizer, step_size_optimizer=optimizer)
+    )
     x, y, eta = float(before.x[0, 0, 0]), float(before.y[0, 0, 0]), float(before.step_size[0])
     short = 1 - eta * (x - y) * x - 4
     assert float(after.y[0, 0, 0]) == pytest.approx(y - 0.01 * short * eta * x, rel=1e-5)

@@ -166,7 +166,10 @@ def test_a_server_that_does_not_say_the_length(server, tmp_path):
 
 def test_a_wrong_checksum_leaves_nothing(server, no_leftovers):
     server.content = CONTENT[:-1] + b"?"
-    with pytest.raises(CoreshotError, match=rf"data.npz.*: the SHA-256 of what arrived is [0-9a-f]{{64}}, wanted was {DIGEST}; it was removed"):
+    with pytest.raises(
+        CoreshotError,
+        match=rf"data.npz.*: the SHA-256 of what arrived is [0-9a-f]{{64}}, wanted was {DIGEST}; it was removed",
+    ):
         download(server.url, no_leftovers, DIGEST)
 
 
@@ -187,12 +190,22 @@ def test_too_large_for_the_disk(server, no_leftovers, monkeypatch):
 def test_no_such_file_and_no_such_server(server, no_leftovers):
     with pytest.raises(CoreshotError, match=r"missing.npz.*: the server answers 404 Not Found; check the address"):
         download(server.url.replace("data", "missing"), no_leftovers, DIGEST)
-    with pytest.raises(CoreshotError, match=r"127.0.0.1:1/a.npz: no answer \(.*refused.*\); check the address and the network"):
+    with pytest.raises(
+        CoreshotError, match=r"127.0.0.1:1/a.npz: no answer \(.*refused.*\); check the address and the network"
+    ):
         download("http://127.0.0.1:1/a.npz", no_leftovers, DIGEST)
 
 
 @pytest.mark.parametrize(
-    "url", ["data.npz", "file:///etc/passwd", "http://here.org/", "http://here.org/..", "https:///a.npz", "http://here.org/%2Fa"]
+    "url",
+    [
+        "data.npz",
+        "file:///etc/passwd",
+        "http://here.org/",
+        "http://here.org/..",
+        "https:///a.npz",
+        "http://here.org/%2Fa",
+    ],
 )
 def test_what_is_no_address(url, no_leftovers):
     with pytest.raises(CoreshotError, match="not the address of a file"):

@@ -7,8 +7,8 @@ import pytest
 
 from coreshot.keys import client_key
 from coreshot.learners.bpc_fkl import expert_opinion, telling_places
-from coreshot.learners.distill import distill
-from coreshot.privacy.records import behind_doors
+from coreshot.learners.loop import distill
+from coreshot.privacy.guarded_records import behind_doors
 from coreshot.types import Points
 
 # Experts of one Dense layer, flat as (bias, slope 0, slope 1): three that differ in the slopes only.
@@ -55,7 +55,9 @@ def test_two_points_carry_a_straight_line_exactly(linear):
     """Inputs t uniform on [-1, 1] have the second moment 1/3: two points at +- 1 / sqrt(3) with half of the mass each have the same."""
     data = [[1.0, t] for t in np.linspace(-1, 1, 201)]
     gauss = 1 / np.sqrt(3)
-    assert opinion(linear.model, [[1.0, -gauss], [1.0, gauss]], data, LINES)[1] == pytest.approx([100.5, 100.5], rel=0.01)
+    assert opinion(linear.model, [[1.0, -gauss], [1.0, gauss]], data, LINES)[1] == pytest.approx(
+        [100.5, 100.5], rel=0.01
+    )
 
 
 def test_places_are_chosen_for_what_the_others_do_not_yet_carry(linear):
@@ -72,7 +74,9 @@ def test_a_learned_coreset_carries_them_and_draws_more_experts(make_bpc, make_mo
     keys = {"a": client_key(jax.random.key(0), 0, "a")}
     learner = make_bpc(guidance="client", sampling="randomised", num_data_draws=7, point_mass="data", step_size_y=0.1)
     model = make_model("regression")
-    coreset = distill(model, learner, behind_doors(clients, learner.releases(model)), keys, jax.random.key(9))["a"].coreset
+    coreset = distill(model, learner, behind_doors(clients, learner.releases(model)), keys, jax.random.key(9))[
+        "a"
+    ].coreset
     weight = np.asarray(coreset.points.weight)
     assert np.all(weight > 0)
     assert weight.mean() <= 1 + 1e-5

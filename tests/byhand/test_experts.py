@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from jax.flatten_util import ravel_pytree
 
-from coreshot.ascent import OPTIMIZERS, ascend, draw_batch
 from coreshot.errors import CoreshotError
 from coreshot.keys import fold_each
-from coreshot.learners._experts import Experts, bytes_needed, drawable_steps
-from coreshot.learners.distill import distill
-from coreshot.privacy.records import Records, behind_doors
+from coreshot.learners.experts import Experts, bytes_needed, drawable_steps
+from coreshot.learners.loop import distill
+from coreshot.models.training import OPTIMIZERS, ascend, draw_batch
+from coreshot.privacy.guarded_records import Records, behind_doors
 
 STEPS = [0, 2, 4, 6, 8, 10]  # of the small learner: 10 steps, every second saved, chains of 4
 NUM_STARTS = 4  # 0, 2, 4 and 6
@@ -111,13 +111,17 @@ def test_checkpoint_equals_so_many_steps_by_hand(store, model, points, keys, sha
 
     expected = by_hand(model.init(jax.random.fold_in(shared_key, trajectory)), step_keys)
     np.testing.assert_allclose(store.checkpoints[0, trajectory, position], expected, atol=1e-5)
-    assert np.max(np.abs(store.checkpoints[0, trajectory, position - 1] - expected)) > 1e-3  # the one before does not pass
+    assert (
+        np.max(np.abs(store.checkpoints[0, trajectory, position - 1] - expected)) > 1e-3
+    )  # the one before does not pass
 
 
 def test_consecutive_checkpoints_differ(store):
     """The published code's checkpoints all alias the live weights: every one equals the last."""
     assert np.all(np.max(np.abs(np.diff(store.checkpoints, axis=2)), axis=-1) > 0)
-    assert np.all(np.max(np.abs(np.diff(store.checkpoints, axis=1)), axis=-1) > 0)  # and trajectories differ from each other
+    assert np.all(
+        np.max(np.abs(np.diff(store.checkpoints, axis=1)), axis=-1) > 0
+    )  # and trajectories differ from each other
 
 
 def test_changing_what_was_drawn_does_not_change_the_store(store, keys):
@@ -153,7 +157,11 @@ def test_replay_draws_the_very_pairs_that_a_store_holds(make_bpc, model, points,
     for update in range(20):
         starts, ends, after = pool.sample(fold_each(keys, update), 1, 2)
         trajectory, start = pool.trajectory, pool.start
-        drawn = [slot for slot in range(2) if (after.start[0, slot], after.trajectory[0, slot]) != (start[0, slot], trajectory[0, slot])]
+        drawn = [
+            slot
+            for slot in range(2)
+            if (after.start[0, slot], after.trajectory[0, slot]) != (start[0, slot], trajectory[0, slot])
+        ]
         assert drawn == [0, 1]  # two of two
         found = {(int(trajectory[0, slot]), int(start[0, slot])) for slot in drawn}
         for early, late in zip(np.asarray(starts)[0, 0], np.asarray(ends)[0, 0], strict=True):
@@ -162,7 +170,9 @@ def test_replay_draws_the_very_pairs_that_a_store_holds(make_bpc, model, points,
             assert distance[where] < 1e-6
             assert where in found
             np.testing.assert_allclose(late, store.checkpoints[0, where[0], where[1] + 2], atol=1e-6)
-            assert np.max(np.abs(late - store.checkpoints[0, where[0], where[1] + 1])) > 1e-4  # one save before is told apart
+            assert (
+                np.max(np.abs(late - store.checkpoints[0, where[0], where[1] + 1])) > 1e-4
+            )  # one save before is told apart
             seen.append(where)
         pool = after
     assert set(seen) == {(trajectory, start) for trajectory in range(3) for start in range(NUM_STARTS)}
@@ -173,13 +183,17 @@ def test_replay_in_several_updates_is_replay_one_by_one(make_bpc, model, points,
     starts, ends, after = pool.sample(keys, 3, 2)
     again, _, same_after = pool.sample(keys, 3, 2)
     assert starts.shape == ends.shape == (1, 3, 2, model.num_params())
-    np.testing.assert_array_equal(starts, again)  # a pool is not changed by drawing: a chunk that diverged is done again from it
+    np.testing.assert_array_equal(
+        starts, again
+    )  # a pool is not changed by drawing: a chunk that diverged is done again from it
     np.testing.assert_array_equal(after.start, same_after.start)
     assert not np.array_equal(starts[0, 0], starts[0, 1])
 
 
 @pytest.mark.parametrize("optimizer", ["adam", "sgd"])
-def test_a_coreset_from_replay_is_finite_and_about_where_the_store_puts_it(make_bpc, model, points, shared_key, optimizer):
+def test_a_coreset_from_replay_is_finite_and_about_where_the_store_puts_it(
+    make_bpc, model, points, shared_key, optimizer
+):
     """Other draws of the same experts, so not the same; but nothing like a coreset of other data."""
     results = [
         learned(make_bpc(num_trajectories=2, chain_optimizer=optimizer, experts=experts), model, points, shared_key)
@@ -194,7 +208,9 @@ def test_a_pool_smaller_than_a_draw_is_refused(make_bpc, model, points, shared_k
         learned(make_bpc(num_trajectories=3, experts={"store": "replay", "pool": 2}), model, points, shared_key)
 
 
-def test_half_precision_errs_by_at_most_a_2048th_of_the_way_from_the_start(make_bpc, model, points, keys, shared_key, store):
+def test_half_precision_errs_by_at_most_a_2048th_of_the_way_from_the_start(
+    make_bpc, model, points, keys, shared_key, store
+):
     learner = make_bpc(experts={"coding": "float16"})
     coded = init(learner, keys, model, jax.tree.map(lambda array: array[None], points), shared_key).experts
     assert coded.checkpoints.nbytes == store.checkpoints.nbytes // 2
@@ -206,14 +222,17 @@ def test_half_precision_errs_by_at_most_a_2048th_of_the_way_from_the_start(make_
     assert np.all(error <= 2.0**-11 * way + 2.0**-25 + 1e-6)
     assert error.max() > 0  # it is coded
     plain = np.abs(store.checkpoints.astype(np.float16).astype(np.float32) - store.checkpoints)
-    assert error[1:3].max() < plain[0, 0, 1:3].max()  # early on the way is short: better than rounding the weights themselves
+    assert (
+        error[1:3].max() < plain[0, 0, 1:3].max()
+    )  # early on the way is short: better than rounding the weights themselves
 
 
 def test_bytes_of_the_papers_emnist_setting():
     """100 trajectories x 151 checkpoints x 1,206,590 weights x 4 bytes = 72.9 GB; replay's pool of 20 is 0.26 % of it."""
     settings = {"num_trajectories": 100, "num_steps": 750, "save_interval": 5, "step_size": 1e-2}
     full, half, pool = (
-        bytes_needed(Experts(**settings, **changes), 200, 1, 1_206_590) for changes in ({}, {"coding": "float16"}, {"store": "replay"})
+        bytes_needed(Experts(**settings, **changes), 200, 1, 1_206_590)
+        for changes in ({}, {"coding": "float16"}, {"store": "replay"})
     )
     assert full == 100 * 151 * 1_206_590 * 4 == 72_878_036_000
     assert half == full // 2
@@ -226,30 +245,40 @@ def test_a_full_disk_is_one_sentence(make_bpc, model, points, shared_key, monkey
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(os, "posix_fallocate", full)
-    with pytest.raises(CoreshotError, match=r"1,224 bytes of checkpoints do not fit on the disk .* goes on with the others"):
+    with pytest.raises(
+        CoreshotError, match=r"1,224 bytes of checkpoints do not fit on the disk .* goes on with the others"
+    ):
         learned(make_bpc(experts={"store": "disk"}), model, points, shared_key)
 
 
 def test_the_file_on_disk_has_its_size_from_the_beginning(make_bpc, model, points, keys, shared_key, monkeypatch):
     """Reserved in one piece: it never grows."""
     reserved = []
-    monkeypatch.setattr(os, "posix_fallocate", lambda file, start, size: reserved.append(size) or os.ftruncate(file, size))
+    monkeypatch.setattr(
+        os, "posix_fallocate", lambda file, start, size: reserved.append(size) or os.ftruncate(file, size)
+    )
     learner = make_bpc(experts={"store": "disk"})
     on_disk = init(learner, keys, model, jax.tree.map(lambda array: array[None], points), shared_key).experts
     assert reserved == [on_disk.checkpoints.nbytes] == [bytes_needed(learner.experts, 4, 1, model.num_params())]
 
 
 def learned(learner, model, points, shared_key):
-    return distill(model, learner, behind_doors({"a": points}, learner.releases(model)), {"a": jax.random.key(5)}, shared_key)["a"].coreset
+    return distill(
+        model, learner, behind_doors({"a": points}, learner.releases(model)), {"a": jax.random.key(5)}, shared_key
+    )["a"].coreset
 
 
 def test_memory_and_disk_give_the_same_bits(make_bpc, model, points, shared_key, same):
-    in_memory, on_disk = (learned(make_bpc(experts={"store": store}), model, points, shared_key) for store in ("memory", "disk"))
+    in_memory, on_disk = (
+        learned(make_bpc(experts={"store": store}), model, points, shared_key) for store in ("memory", "disk")
+    )
     assert same(in_memory, on_disk)
 
 
 def test_disk_store_is_a_memory_map(make_bpc, model, points, keys, shared_key, store):
-    on_disk = init(make_bpc(experts={"store": "disk"}), keys, model, jax.tree.map(lambda array: array[None], points), shared_key).experts
+    on_disk = init(
+        make_bpc(experts={"store": "disk"}), keys, model, jax.tree.map(lambda array: array[None], points), shared_key
+    ).experts
     assert isinstance(on_disk.checkpoints, np.memmap)
     assert not isinstance(store.checkpoints, np.memmap)
     np.testing.assert_array_equal(on_disk.checkpoints, store.checkpoints)
@@ -258,7 +287,10 @@ def test_disk_store_is_a_memory_map(make_bpc, model, points, keys, shared_key, s
 def test_more_bytes_than_the_budget_is_an_error_that_says_so(make_bpc, model, points, shared_key):
     """1 client x 3 trajectories x 6 steps x 17 weights x 4 bytes = 1,224; one less is not enough, as many are."""
     assert model.num_params() == 17
-    with pytest.raises(CoreshotError, match=r"1 clients x 3 trajectories need 1,224 bytes .* budget is 1,223\. Raise experts\.byte_budget") as error:
+    with pytest.raises(
+        CoreshotError,
+        match=r"1 clients x 3 trajectories need 1,224 bytes .* budget is 1,223\. Raise experts\.byte_budget",
+    ) as error:
         learned(make_bpc(experts={"byte_budget": 1223}), model, points, shared_key)
     assert "\n" not in str(error.value)
     learned(make_bpc(experts={"byte_budget": 1224}), model, points, shared_key)
@@ -267,7 +299,10 @@ def test_more_bytes_than_the_budget_is_an_error_that_says_so(make_bpc, model, po
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"data_chain_length": 12}, r"data_chain_length 12.* longer than the experts' 10 steps; lower it or raise experts\.num_steps"),
+        (
+            {"data_chain_length": 12},
+            r"data_chain_length 12.* longer than the experts' 10 steps; lower it or raise experts\.num_steps",
+        ),
         ({"data_chain_length": 5}, r"data_chain_length 5 .*multiples? of experts\.save_interval 2.*change one"),
     ],
 )
@@ -279,5 +314,11 @@ def test_chains_that_do_not_fit_the_experts_are_refused(make_bpc, model, points,
 def test_ascend_with_sgd_is_gradient_ascent_by_hand():
     """log density -(p - 3)^2, step 0.1: p <- p + 0.2 (3 - p), so from 0: 0.6, 1.08, 1.464."""
     solver, params = OPTIMIZERS["sgd"](0.1), {"p": jnp.array(0.0)}
-    found, _ = ascend(solver, lambda _, params: -((params["p"] - 3) ** 2), params, solver.init(params), jax.random.split(jax.random.key(0), 3))
+    found, _ = ascend(
+        solver,
+        lambda _, params: -((params["p"] - 3) ** 2),
+        params,
+        solver.init(params),
+        jax.random.split(jax.random.key(0), 3),
+    )
     assert float(found["p"]) == pytest.approx(1.464, rel=1e-6)

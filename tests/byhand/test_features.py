@@ -5,9 +5,10 @@ import numpy as np
 import pytest
 
 from coreshot.errors import CoreshotError
-from coreshot.features import Identity, RandomConv, RandomVector, cell_averages, feature_map, public_strokes
-from coreshot.frozen import FOLDER, Frozen, save_network
-from coreshot.models import ConvNet, Mlp, Model
+from coreshot.models import Model
+from coreshot.models.networks import ConvNet, Mlp
+from coreshot.spectral.features import Identity, RandomConv, RandomVector, cell_averages, feature_map, public_strokes
+from coreshot.spectral.frozen_network import FOLDER, Frozen, save_network
 
 IMAGES = np.random.default_rng(0).uniform(size=(70, 8, 8, 1)).astype(np.float32)
 CONV = RandomConv(dimension=20, num_filters=6, size=3, grid=3)
@@ -73,7 +74,11 @@ def test_public_strokes_are_drawn_from_the_key_alone():
     ("features", "shape", "words"),
     [
         (CONV, (5,), r"random_conv wants images"),
-        (RandomConv(dimension=4, size=7, grid=4), (8, 8, 1), r"patches of size 7 leave 2 lines of an image of 8 x 8, too few for a grid of 4"),
+        (
+            RandomConv(dimension=4, size=7, grid=4),
+            (8, 8, 1),
+            r"patches of size 7 leave 2 lines of an image of 8 x 8, too few for a grid of 4",
+        ),
         (Identity(dimension=3), (2,), r"identity of dimension 3, but the study's inputs are \(2,\)"),
     ],
 )
@@ -83,7 +88,8 @@ def test_what_does_not_fit_is_refused(features, shape, words):
 
 
 @pytest.mark.parametrize(
-    ("network", "shape", "width"), [(Mlp(hidden=(5, 7), activation="tanh"), (3,), 7), (ConvNet(channels=(2,), dense=(6,)), (8, 8, 1), 6)]
+    ("network", "shape", "width"),
+    [(Mlp(hidden=(5, 7), activation="tanh"), (3,), 7), (ConvNet(channels=(2,), dense=(6,)), (8, 8, 1), 6)],
 )
 def test_a_frozen_network_gives_its_last_hidden_layer(network, shape, width, tmp_path, monkeypatch):
     monkeypatch.setenv(FOLDER, str(tmp_path))
@@ -95,14 +101,18 @@ def test_a_frozen_network_gives_its_last_hidden_layer(network, shape, width, tmp
     found = feature_map(frozen, jax.random.key(0), shape)(x)
     np.testing.assert_allclose(found[:, :-1], model.embed(params, x), rtol=1e-5, atol=1e-6)
     layer = params[f"Dense_{len(getattr(network, 'hidden', network.dense if hasattr(network, 'dense') else ()))}"]
-    np.testing.assert_allclose(found[:, :-1] @ layer["kernel"] + layer["bias"], model.apply(params, x), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(
+        found[:, :-1] @ layer["kernel"] + layer["bias"], model.apply(params, x), rtol=1e-4, atol=1e-5
+    )
 
 
 def test_another_file_than_the_study_names_is_refused(tmp_path, monkeypatch):
     monkeypatch.setenv(FOLDER, str(tmp_path))
     model = Model(Mlp(hidden=(5,), activation="tanh"), "classification", (3,), 4, 1.0, 1.0)
     save_network(tmp_path / "net.safetensors", model, model.init(jax.random.key(3)))
-    with pytest.raises(CoreshotError, match=r"net.safetensors has the SHA-256 \w{12}\.\.\., the study's network has 000000000000"):
+    with pytest.raises(
+        CoreshotError, match=r"net.safetensors has the SHA-256 \w{12}\.\.\., the study's network has 000000000000"
+    ):
         feature_map(Frozen(dimension=5, file="net.safetensors", sha256="0" * 64), jax.random.key(0), (3,))
     with pytest.raises(CoreshotError, match=r"other.safetensors does not exist; get the study's network"):
         feature_map(Frozen(dimension=5, file="other.safetensors", sha256="0" * 64), jax.random.key(0), (3,))

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 from coreshot.methods import FedAvg
-from coreshot.methods._rounds import plan_batches
-from coreshot.optimizers import Optimizer
+from coreshot.methods.rounds import plan_batches
+from coreshot.models.optimizers import Optimizer
 
 
 def fed_avg(local_steps=1, client=0.0, server=0.0):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from coreshot.gallery import gallery, png
+from coreshot.report.images import gallery, png
 
 
 def pixels(figure):

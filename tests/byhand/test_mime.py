@@ -4,8 +4,8 @@ import jax.numpy as jnp
 import pytest
 
 from coreshot.methods import Mime
-from coreshot.methods._rounds import full_gradient
-from coreshot.optimizers import Optimizer
+from coreshot.methods.rounds import full_gradient
+from coreshot.models.optimizers import Optimizer
 from coreshot.types import points_of
 
 
@@ -44,7 +44,9 @@ def test_two_local_steps_with_a_frozen_state(play, clients, weight_of):
     """
     state = play(mime(2), clients)
     assert weight_of(state) == pytest.approx(1.24, rel=1e-6)
-    assert weight_of(state) != pytest.approx(1.24 + 0.9 * 0.4 / 3, rel=1e-3)  # with a momentum that the first step had moved
+    assert weight_of(state) != pytest.approx(
+        1.24 + 0.9 * 0.4 / 3, rel=1e-3
+    )  # with a momentum that the first step had moved
     assert momentum_of(state) == pytest.approx(-4 / 3, rel=1e-6)  # once a round, with c
 
 

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from coreshot.learners._sampling import randomised
+from coreshot.learners.randomised_map import randomised
 from coreshot.types import Points, pad_points
 
 NUM_POINTS = 4000

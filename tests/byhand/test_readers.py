@@ -8,9 +8,10 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
-from coreshot.data import convert, shelf
-from coreshot.data.characters import CHARACTERS, code_labels
-from coreshot.data.ink import BorderVote, as_pixels
+from coreshot.data import convert
+from coreshot.data import store as shelf
+from coreshot.data.handwriting.labels import CHARACTERS, code_labels
+from coreshot.data.handwriting.pixels import BorderVote, as_pixels
 from coreshot.errors import CoreshotError
 
 pytestmark = pytest.mark.usefixtures("shelf_home")
@@ -24,7 +25,8 @@ def shelf_home(tmp_path, monkeypatch):
 
 def contents(data, *roles):
     return {
-        holder.name: (data.images[holder.rows].tolist(), data.labels[holder.rows].tolist()) for holder in data.of_role(*(roles or ("train", "extra")))
+        holder.name: (data.images[holder.rows].tolist(), data.labels[holder.rows].tolist())
+        for holder in data.of_role(*(roles or ("train", "extra")))
     }
 
 
@@ -56,7 +58,9 @@ def test_a_folder_of_several_files(suffix, three_clients, write_form, tmp_path):
     """Each client in a file of its own; what a path calls test is for testing."""
     for stage in ("train", "test", "all_data"):
         (tmp_path / "data" / stage).mkdir(parents=True)
-    write_form[suffix](tmp_path / "data" / "all_data" / f"all{suffix}", three_clients)  # LEAF's former stage, which is not read again
+    write_form[suffix](
+        tmp_path / "data" / "all_data" / f"all{suffix}", three_clients
+    )  # LEAF's former stage, which is not read again
     *training, tester = three_clients
     for client in training:
         write_form[suffix](tmp_path / "data" / "train" / f"{client}{suffix}", {client: three_clients[client]})
@@ -64,12 +68,18 @@ def test_a_folder_of_several_files(suffix, three_clients, write_form, tmp_path):
     data, _ = convert.add("set", tmp_path / "data")
     assert list(contents(data)) == training
     assert list(contents(data, "test")) == [tester]
-    assert [source["file"] for source in data.index["sources"]] == [f"test/some{suffix}", *(f"train/{client}{suffix}" for client in training)]
+    assert [source["file"] for source in data.index["sources"]] == [
+        f"test/some{suffix}",
+        *(f"train/{client}{suffix}" for client in training),
+    ]
 
 
 def test_a_split_by_image_keeps_both_parts_of_a_client(three_clients, write_form, tmp_path):
     """As TFF does it: the test file has the same writers."""
-    halves = [{client: (images[part::2], labels[part::2]) for client, (images, labels) in three_clients.items()} for part in (0, 1)]
+    halves = [
+        {client: (images[part::2], labels[part::2]) for client, (images, labels) in three_clients.items()}
+        for part in (0, 1)
+    ]
     for half, name in zip(halves, ("fed_emnist_train.h5", "fed_emnist_test.h5"), strict=True):
         write_form[".h5"](tmp_path / name, half)
     data, _ = convert.add("set", tmp_path)
@@ -96,7 +106,11 @@ def test_a_client_of_parquet_may_lie_in_two_files(three_clients, write_form, tmp
 def test_parquet_with_lists_of_numbers(as_text, three_clients, tmp_path):
     """Whole numbers 0 to 255 on black paper; labels may be characters; numbers of clients get the name of their column."""
     lines = [
-        {"pixels": image.reshape(-1).tolist(), "client_id": number, "label": CHARACTERS[label] if as_text else int(label)}
+        {
+            "pixels": image.reshape(-1).tolist(),
+            "client_id": number,
+            "label": CHARACTERS[label] if as_text else int(label),
+        }
         for number, (images, labels) in enumerate(three_clients.values())
         for image, label in zip(images, labels, strict=True)
     ]
@@ -115,7 +129,9 @@ def test_class_names_of_a_parquet_file_are_followed(three_clients, tmp_path):
         for image, label in zip(images, labels, strict=True)
     ]
     metadata = {"huggingface": json.dumps({"info": {"features": {"character": {"names": list(swapped)}}}})}
-    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(lines).replace_schema_metadata(metadata), tmp_path / "a.parquet")
+    pyarrow.parquet.write_table(
+        pyarrow.Table.from_pylist(lines).replace_schema_metadata(metadata), tmp_path / "a.parquet"
+    )
     assert convert.add("set", tmp_path / "a.parquet")[0].labels.tolist() == labels.tolist()
 
 
@@ -124,7 +140,10 @@ def test_npz_with_test_images_that_nobody_holds(draw_handwriting, tmp_path):
     clients = np.array([3, 0, 65535, 3, 0, 65535, 3, 0, 0, 0, 0, 3], np.uint16)
     np.savez(tmp_path / "a.npz", images=images, labels=labels, clients=clients)
     data, _ = convert.add("set", tmp_path / "a.npz")
-    assert contents(data) == {f"client-{client}": (images[clients == client].tolist(), labels[clients == client].tolist()) for client in (0, 3)}
+    assert contents(data) == {
+        f"client-{client}": (images[clients == client].tolist(), labels[clients == client].tolist())
+        for client in (0, 3)
+    }
     assert contents(data, "test") == {"nobody": (images[clients == 65535].tolist(), labels[clients == 65535].tolist())}
 
 
@@ -153,7 +172,9 @@ def test_a_partition_by_a_column_of_the_source(draw_handwriting, tmp_path):
     sites = np.array([1, 0, 1, 0, 2, 2])
     np.savez(tmp_path / "a.npz", images=images, labels=labels, writers=np.arange(6), sites=sites)
     data, _ = convert.add("set", tmp_path / "a.npz", partitioner=NaturalId(partition_by="sites"))
-    assert contents(data) == {f"site-{site}": (images[sites == site].tolist(), labels[sites == site].tolist()) for site in range(3)}
+    assert contents(data) == {
+        f"site-{site}": (images[sites == site].tolist(), labels[sites == site].tolist()) for site in range(3)
+    }
 
 
 def test_names_become_names_of_files(three_clients, write_form, tmp_path):
@@ -197,7 +218,14 @@ def test_labels_in_every_coding():
 
 def test_pixels_in_every_scale():
     whole = np.arange(784).reshape(1, 28, 28) % 256
-    for values in (whole, whole.astype(np.int64), (whole / 255).astype(np.float32), (whole / 255).tolist(), whole.reshape(1, 784), whole[..., None]):
+    for values in (
+        whole,
+        whole.astype(np.int64),
+        (whole / 255).astype(np.float32),
+        (whole / 255).tolist(),
+        whole.reshape(1, 784),
+        whole[..., None],
+    ):
         np.testing.assert_array_equal(as_pixels(values, "here"), whole)
     for bad, complaint in [
         (whole.astype(float), r"pixel of image 0 is 2, outside 0 to 1"),
@@ -220,7 +248,10 @@ def test_the_background_is_found_or_refused(draw_handwriting):
         if decision:
             assert vote.decide("here") == decision
         else:
-            with pytest.raises(CoreshotError, match=r"here: the background is ambiguous: of 20 images 10 have a dark border and 10 a light one"):
+            with pytest.raises(
+                CoreshotError,
+                match=r"here: the background is ambiguous: of 20 images 10 have a dark border and 10 a light one",
+            ):
                 vote.decide("here")
     grey = BorderVote()
     grey.count(np.full((4, 28, 28), 128, np.uint8))

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from coreshot.learners._start import between_neighbours
+from coreshot.learners.starts import between_neighbours
 from coreshot.types import Points, pad_points
 
 # Class 0 on the line y = 0 at 0, 1 and 5; class 1 a single example at (9, 9).
@@ -31,7 +31,9 @@ def test_an_only_example_is_never_a_start():
 
 
 def test_padding_changes_nothing():
-    np.testing.assert_array_equal(start(jax.random.key(1), [0, 1, 0]), start(jax.random.key(1), [0, 1, 0], pad_points(POINTS, 9)))
+    np.testing.assert_array_equal(
+        start(jax.random.key(1), [0, 1, 0]), start(jax.random.key(1), [0, 1, 0], pad_points(POINTS, 9))
+    )
 
 
 def test_draws_differ_between_keys():

@@ -40,7 +40,11 @@ REFUSED = {
     "no points": (np.zeros((0, 2)), [], ("no points", "leave this client out")),
     "an empty list": ([], [], ("no points", "leave this client out")),
     "a missing value": (NAN, [0, 1, 0], ("inputs", "not finite at index (1, 1)", "1 such values", "remove or fill")),
-    "an infinite value": (np.array([[np.inf, 1], [2, 3], [4, 5]]), [0, 1, 0], ("not finite at index (0, 0)", "remove or fill")),
+    "an infinite value": (
+        np.array([[np.inf, 1], [2, 3], [4, 5]]),
+        [0, 1, 0],
+        ("not finite at index (0, 0)", "remove or fill"),
+    ),
     "a missing label": (X, [0, np.nan, 1], ("labels", "not finite at index (1,)", "remove or fill")),
     "a label above": (X, [0, 2, 1], ("label 2 at index 1", "classes 0 to 1", "relabel or drop")),
     "a label below": (X, [0, 1, -1], ("label -1 at index 2", "classes 0 to 1", "relabel or drop")),
@@ -67,13 +71,17 @@ def test_refused_with_client_finding_and_remedy(case):
 
 
 def test_targets_of_another_width_are_refused():
-    with pytest.raises(CoreshotError, match=r"ward 7: targets have shape \(3, 2\), the study wants \(points, 1\); reshape"):
+    with pytest.raises(
+        CoreshotError, match=r"ward 7: targets have shape \(3, 2\), the study wants \(points, 1\); reshape"
+    ):
         check(X, np.zeros((3, 2)), "regression", 1)
 
 
 def test_one_class_only_is_refused():
     points = points_of(X, np.eye(2)[[1, 1, 1]])
-    with pytest.raises(CoreshotError, match=r"ward 7: all 3 labels are class 1; .*add points of another class or leave this client out"):
+    with pytest.raises(
+        CoreshotError, match=r"ward 7: all 3 labels are class 1; .*add points of another class or leave this client out"
+    ):
         check_fits_learner(points, kind="classification", num_points=2, client="ward 7")
     check_fits_learner(points_of(X, np.eye(2)[[1, 0, 1]]), kind="classification", num_points=2, client="ward 7")
     check_fits_learner(points_of(X, np.ones((3, 1))), kind="regression", num_points=2, client="ward 7")
@@ -81,13 +89,18 @@ def test_one_class_only_is_refused():
 
 def test_fewer_points_than_the_coreset_is_refused():
     points = points_of(X, np.eye(2)[[1, 0, 1]])
-    with pytest.raises(CoreshotError, match=r"ward 7: 3 points are fewer than the coreset's 4; lower num_points or leave this client out"):
+    with pytest.raises(
+        CoreshotError,
+        match=r"ward 7: 3 points are fewer than the coreset's 4; lower num_points or leave this client out",
+    ):
         check_fits_learner(points, kind="classification", num_points=4, client="ward 7")
     check_fits_learner(points, kind="classification", num_points=3, client="ward 7")
     check_fits_learner(points, kind="classification", num_points=None, client="ward 7")
 
 
-@pytest.mark.parametrize(("x", "y", "words"), [(NAN, [0, 1, 0], "not finite"), (X, [0, 0, 0], "class 0"), (X[:2], [0, 1], "fewer than")])
+@pytest.mark.parametrize(
+    ("x", "y", "words"), [(NAN, [0, 1, 0], "not finite"), (X, [0, 0, 0], "class 0"), (X[:2], [0, 1], "fewer than")]
+)
 def test_distill_checks_before_any_work(make_study, monkeypatch, x, y, words):
     monkeypatch.setattr("coreshot.methods.one_shot.distill", lambda *_, **__: pytest.fail("the learner was started"))
     with pytest.raises(CoreshotError, match=f"ward 7: .*{words}"):

@@ -5,11 +5,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from coreshot.ascent import draw_batch, shifted
 from coreshot.learners import ClassMean, Noise, RandomSubset
-from coreshot.learners._start import first_labels, label_cycle, weighted_mean
+from coreshot.learners.starts import first_labels, label_cycle, weighted_mean
 from coreshot.methods.one_shot import point_weights, pool_coresets
-from coreshot.privacy.records import Records
+from coreshot.models.training import draw_batch, shifted
+from coreshot.privacy.guarded_records import Records
 from coreshot.types import Coreset, Points, pad_points, points_of
 
 # Three clients with 10, 20 and 30 records send 5, 4 and 10 points: N = 60, mean n = 20.
@@ -32,11 +32,15 @@ def test_point_weights(weighting):
 
 
 def coreset(num_points, num_examples, value, weight=1.0):
-    return Coreset(Points(jnp.full((num_points, 2), value), jnp.ones((num_points, 1)), jnp.full(num_points, weight)), jnp.asarray(num_examples))
+    return Coreset(
+        Points(jnp.full((num_points, 2), value), jnp.ones((num_points, 1)), jnp.full(num_points, weight)),
+        jnp.asarray(num_examples),
+    )
 
 
 @pytest.mark.parametrize(
-    ("weighting", "total"), [("mass", 30.0), ("paper", 2 * 1 / 3 + 4 * 2 / 3), ("size", 2 * 10 / 15 + 4 * 20 / 15), ("none", 6.0)]
+    ("weighting", "total"),
+    [("mass", 30.0), ("paper", 2 * 1 / 3 + 4 * 2 / 3), ("size", 2 * 10 / 15 + 4 * 20 / 15), ("none", 6.0)],
 )
 def test_pooled_weights_and_their_order(weighting, total):
     """Clients with 10 and 20 records send 2 and 4 points. Sorted by name, whatever the order of arrival."""
@@ -116,7 +120,10 @@ def test_first_labels_of_classes_are_one_hot(make_model):
 
 
 def test_weighted_mean():
-    assert weighted_mean(jnp.array([[1.0, 0.0], [4.0, 3.0], [9.0, 9.0]]), jnp.array([2.0, 1.0, 0.0])).tolist() == [2.0, 1.0]
+    assert weighted_mean(jnp.array([[1.0, 0.0], [4.0, 3.0], [9.0, 9.0]]), jnp.array([2.0, 1.0, 0.0])).tolist() == [
+        2.0,
+        1.0,
+    ]
 
 
 def group(points):
@@ -165,10 +172,14 @@ def test_random_subset_takes_different_records_and_no_padding(make_model):
 def test_noise_is_around_the_mean_with_the_stated_scale(make_model):
     """4,000 points around (1, 2) with deviation 0.5: mean within 4 * 0.5 / sqrt(4000), deviation within 4 * 0.5 / sqrt(8000)."""
     points, keys = group(pad_points(points_of([[0, 0], [2, 4]], [[1.0], [5.0]]), 6))
-    x = np.asarray(init(Noise(num_points=4000, init_scale=0.5), keys, make_model("regression"), points).points.x[0], np.float64)
+    x = np.asarray(
+        init(Noise(num_points=4000, init_scale=0.5), keys, make_model("regression"), points).points.x[0], np.float64
+    )
     assert np.max(np.abs(x.mean(axis=0) - [1, 2])) < 4 * 0.5 / np.sqrt(4000)
     assert np.max(np.abs(x.std(axis=0) - 0.5)) < 4 * 0.5 / np.sqrt(8000)
-    assert np.max(np.abs(x.mean(axis=0) - [1 / 3, 2 / 3])) > 4 * 0.5 / np.sqrt(4000)  # where padding would have pulled it
+    assert np.max(np.abs(x.mean(axis=0) - [1 / 3, 2 / 3])) > 4 * 0.5 / np.sqrt(
+        4000
+    )  # where padding would have pulled it
 
 
 def test_images_are_shifted_each_by_its_own(make_points):

@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 
 from coreshot.config import decode_named
-from coreshot.crew import Processes, Reply, Threads
 from coreshot.errors import CoreshotError
 from coreshot.inference import INFERENCES
 from coreshot.methods import OneShot
-from coreshot.simulate import simulate
-from coreshot.wire import Ledger
-from coreshot.worker import write_job
+from coreshot.runtime.executors import Processes, Reply, Threads
+from coreshot.runtime.simulate import simulate
+from coreshot.runtime.worker_main import write_job
+from coreshot.wire.ledger import Ledger
 
 MAP = {"name": "map_estimate", "optimizer": "adam", "step_size": 0.1, "num_steps": 3}
 
@@ -43,7 +43,9 @@ def in_threads(study, clients):
 @pytest.mark.parametrize("num_workers", [1, 2])
 def test_worker_processes_give_the_same_bytes_and_the_same_ledger(study, clients, in_threads, num_workers):
     _, replies, ledger = run(study, clients, Processes(num_workers))
-    assert {key: reply.data for key, reply in replies.items()} == {key: reply.data for key, reply in in_threads[1].items()}
+    assert {key: reply.data for key, reply in replies.items()} == {
+        key: reply.data for key, reply in in_threads[1].items()
+    }
     assert ledger.to_json_lines() == in_threads[2].to_json_lines()
     assert len({reply.data for reply in replies.values()}) == 3  # the clients differ
 
@@ -84,7 +86,9 @@ def test_a_client_that_takes_too_long_is_stopped_and_left_out(study, clients, in
     began = time.monotonic()
     ledger, replies = Ledger(), {}
     method = OneShot(study.learner, decode_named(INFERENCES, MAP, "test", "inference"))
-    state = simulate(jax.random.key(7), study, method, clients, ledger, replies=replies, crew=Slow(1), on_exchange=seen.append)
+    state = simulate(
+        jax.random.key(7), study, method, clients, ledger, replies=replies, crew=Slow(1), on_exchange=seen.append
+    )
     assert sorted(state.coresets) == ["a", "c"]
     assert seen[0].refused["b"].startswith("client b: it took longer than 0.001 s and was stopped")
     assert [entry.client for entry in ledger.entries if entry.kind == "refused"] == ["b"]
@@ -95,9 +99,13 @@ def test_a_client_that_takes_too_long_is_stopped_and_left_out(study, clients, in
 def test_a_worker_that_dies_is_named(study, clients):
     class Dying(Processes):
         def _one(self, worker, key, study, name, points, inbox, on_chunk):
-            return worker.ask(lambda pipe: write_job(pipe, key, study, name, points, inbox), None, lambda _: worker._process.kill())
+            return worker.ask(
+                lambda pipe: write_job(pipe, key, study, name, points, inbox), None, lambda _: worker._process.kill()
+            )
 
-    with pytest.raises(CoreshotError, match=r"no client's reply can be used.*client a: its worker process ended with code -9"):
+    with pytest.raises(
+        CoreshotError, match=r"no client's reply can be used.*client a: its worker process ended with code -9"
+    ):
         run(study, {"a": clients["a"]}, Dying(1))
 
 

@@ -17,10 +17,24 @@ from coreshot.models import LogDensity
 
 SETTINGS = {
     "map_estimate": {"optimizer": "adam", "step_size": 0.02, "num_steps": 5, "num_chains": 3},
-    "hmc": {"step_size": 0.05, "inverse_mass": 1.0, "num_integration_steps": 2, "num_warmup": 2, "num_samples": 4, "num_chains": 3},
+    "hmc": {
+        "step_size": 0.05,
+        "inverse_mass": 1.0,
+        "num_integration_steps": 2,
+        "num_warmup": 2,
+        "num_samples": 4,
+        "num_chains": 3,
+    },
     "nuts": {"num_warmup": 4, "num_samples": 4, "num_chains": 3, "max_doublings": 2},
     "mclmc": {"num_warmup": 30, "num_samples": 4, "thinning": 2, "num_chains": 3},
-    "cyclical": {"step_size": 0.05, "num_cycles": 2, "cycle_length": 10, "samples_per_cycle": 2, "kernel": "sghmc", "num_chains": 3},
+    "cyclical": {
+        "step_size": 0.05,
+        "num_cycles": 2,
+        "cycle_length": 10,
+        "samples_per_cycle": 2,
+        "kernel": "sghmc",
+        "num_chains": 3,
+    },
     "last_layer_laplace": {"optimizer": "adam", "step_size": 0.02, "num_steps": 5, "num_samples": 4, "num_chains": 3},
 }
 COMPILED = {
@@ -49,7 +63,9 @@ def infer(name, linear, linear_points):
 
     def run(key_seed=0, points=linear_points):
         inference = decode_named(INFERENCES, {"name": name, **SETTINGS[name]}, "test", "inference")
-        init = linear.unravel_all(jnp.asarray(np.random.default_rng(1).normal(size=(inference.num_chains, 3)), jnp.float32))
+        init = linear.unravel_all(
+            jnp.asarray(np.random.default_rng(1).normal(size=(inference.num_chains, 3)), jnp.float32)
+        )
         return inference(jax.random.key(key_seed), LogDensity(linear.model, points), init)
 
     return run

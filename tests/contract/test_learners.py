@@ -8,11 +8,11 @@ from coreshot.config import decode_named, encode_named
 from coreshot.errors import CoreshotError
 from coreshot.keys import client_key
 from coreshot.learners import LEARNERS
-from coreshot.learners._store import _trajectories
 from coreshot.learners.bpc_fkl import _run_chunk
-from coreshot.learners.distill import distill
+from coreshot.learners.expert_store import _trajectories
+from coreshot.learners.loop import distill
 from coreshot.methods.one_shot import coreset_message, message_coreset
-from coreshot.privacy.records import behind_doors, stacked
+from coreshot.privacy.guarded_records import behind_doors, stacked
 
 NUM_POINTS = 3
 DESCENT = {"num_points": NUM_POINTS, "num_updates": 25, "step_size_x": 0.05, "init_scale": 0.5}
@@ -39,24 +39,36 @@ PAIRS = [(name, kind) for name in SETTINGS for kind in KINDS if not (name in OF_
 # carries that on. The same holds for a mean over all records of a padded client.
 MOVES_IN_THE_LAST_BITS = {*((name, "classification") for name in LEARNED), ("class_mean", "regression")}
 # Learned groups compile for ten seconds each, and regression differs from classification in its likelihood only.
-IN_GROUPS = [(name, kind) for name, kind in PAIRS if (name, kind) == ("bpc_fkl", "classification") or name not in LEARNED or name in OF_CLASSES]
+IN_GROUPS = [
+    (name, kind)
+    for name, kind in PAIRS
+    if (name, kind) == ("bpc_fkl", "classification") or name not in LEARNED or name in OF_CLASSES
+]
 
 
 def test_every_learner_is_tested():
-    assert SETTINGS.keys() == LEARNERS.keys() - {"private_bpc_fkl", "private_dm"}  # whose noise no key repeats: tests/privacy
+    assert SETTINGS.keys() == LEARNERS.keys() - {
+        "private_bpc_fkl",
+        "private_dm",
+    }  # whose noise no key repeats: tests/privacy
 
 
 @pytest.fixture(scope="module")
 def make_learner(bpc_settings):
     return lambda name: decode_named(
-        LEARNERS, {**(bpc_settings if name in LEARNED - OF_CLASSES else SETTINGS[name]), "name": name}, "test", "learner"
+        LEARNERS,
+        {**(bpc_settings if name in LEARNED - OF_CLASSES else SETTINGS[name]), "name": name},
+        "test",
+        "learner",
     )
 
 
 @pytest.fixture(scope="module")
 def make_clients(make_points):
     """Clients of different sizes, all larger than a batch: in a group all but the largest are padded."""
-    return lambda kind: {name: make_points(kind, seed, size) for seed, (name, size) in enumerate({"a": 9, "b": 12, "c": 16}.items())}
+    return lambda kind: {
+        name: make_points(kind, seed, size) for seed, (name, size) in enumerate({"a": 9, "b": 12, "c": 16}.items())
+    }
 
 
 @pytest.fixture
@@ -71,7 +83,10 @@ def learn(make_learner, make_model, one_group):
 
 def agree(name, kind, one, other):
     tolerance = 1e-5 if (name, kind) in MOVES_IN_THE_LAST_BITS else 0.0
-    return all(np.allclose(a, b, rtol=0, atol=tolerance) for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True))
+    return all(
+        np.allclose(a, b, rtol=0, atol=tolerance)
+        for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True)
+    )
 
 
 @pytest.mark.parametrize(("name", "kind"), PAIRS)
@@ -84,7 +99,9 @@ def test_shapes_determinism_and_keys(learn, make_learner, make_clients, make_mod
         assert points.x.shape == (size, *model.input_shape)
         assert points.y.shape == (size, model.num_outputs)
         assert points.weight.shape == (size,)
-        assert all(np.all(np.isfinite(leaf)) and leaf.dtype == np.float32 for leaf in jax.tree.leaves(distilled.coreset))
+        assert all(
+            np.all(np.isfinite(leaf)) and leaf.dtype == np.float32 for leaf in jax.tree.leaves(distilled.coreset)
+        )
         assert float(distilled.coreset.num_examples) == clients[client].num_points
         assert distilled.notes == []
         assert same(distilled.coreset, again[client].coreset), "the same key must give the same bits"
@@ -115,7 +132,7 @@ def test_on_any_number_of_cores_and_beside_anyone_the_bits_are_the_same(
     learner, model = make_learner(name), make_model(kind)
     clients = behind_doors(clients, learner.releases(model))
     alone = distill(model, learner, {"a": clients["a"]}, keys, jax.random.key(9))["a"].coreset
-    monkeypatch.setattr("coreshot.learners.distill.os.cpu_count", lambda: num_cores)
+    monkeypatch.setattr("coreshot.learners.loop.os.cpu_count", lambda: num_cores)
     together = distill(model, learner, clients, keys, jax.random.key(9))
     assert same(together["a"].coreset, alone)
     assert list(together) == ["c", "b", "a"]
@@ -129,7 +146,10 @@ def test_uses_what_it_declares_and_nothing_else(make_learner, make_model, make_c
     learner.init(jax.random.split(jax.random.key(0), len(asked)), model, group, jax.random.key(9))
     assert group.used == {release.name for release in learner.releases(model)}
     for release in learner.releases(model):
-        fewer = stacked(list(behind_doors(make_clients(kind), [one for one in learner.releases(model) if one != release]).values()), 16)
+        fewer = stacked(
+            list(behind_doors(make_clients(kind), [one for one in learner.releases(model) if one != release]).values()),
+            16,
+        )
         with pytest.raises(CoreshotError, match=f"asks for its client's records as '{release.name}'"):
             learner.init(jax.random.split(jax.random.key(0), len(asked)), model, fewer, jax.random.key(9))
 
@@ -145,7 +165,10 @@ def test_settings_survive_encoding(make_learner, name):
 @pytest.mark.parametrize("compiled", [_run_chunk, _trajectories], ids=["_run_chunk", "_trajectories"])
 def test_second_client_does_not_compile_again(compiled, make_bpc, make_model, make_points, one_group):
     def run(seed):
-        learner, model = make_bpc(), make_model("classification")  # made anew: equal settings must be found in the cache
+        learner, model = (
+            make_bpc(),
+            make_model("classification"),
+        )  # made anew: equal settings must be found in the cache
         clients = behind_doors({"z": make_points("classification", seed, 9)}, learner.releases(model))
         return distill(model, learner, clients, {"z": jax.random.key(seed)}, jax.random.key(0))
 

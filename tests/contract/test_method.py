@@ -11,11 +11,11 @@ from coreshot.errors import CoreshotError
 from coreshot.inference import MapEstimate
 from coreshot.methods import OneShot
 from coreshot.methods.protocol import Invitation
-from coreshot.privacy.records import behind_doors
-from coreshot.simulate import simulate
+from coreshot.privacy.guarded_records import behind_doors
+from coreshot.runtime.simulate import simulate
 from coreshot.study import Study
-from coreshot.types import Message
-from coreshot.wire import Ledger, decode_message, encode_message
+from coreshot.wire.ledger import Ledger
+from coreshot.wire.messages import Message, decode_message, encode_message
 
 INFERENCE = MapEstimate(optimizer="adam", step_size=0.05, num_steps=3)
 NOISE = {"name": "noise", "num_points": 4, "init_scale": 0.5}
@@ -39,7 +39,12 @@ def method(study):
 @pytest.fixture(scope="module")
 def replies(study, method, clients):
     answers = method.reply(
-        jax.random.key(0), study.model, behind_doors(clients, study.releases), [Message("invitation", 0, {})], study.shared_key, lambda clients: None
+        jax.random.key(0),
+        study.model,
+        behind_doors(clients, study.releases),
+        [Message("invitation", 0, {})],
+        study.shared_key,
+        lambda clients: None,
     )
     return {name: message for name, (message, _) in answers.items()}
 
@@ -56,7 +61,9 @@ def test_one_exchange_and_no_more(study, method, replies):
     assert method.send(key, study.model, received(method, study, replies), ("a", "b")) is None
 
 
-@pytest.mark.parametrize("names", [subset for size in (1, 2, 3) for subset in itertools.combinations("abc", size)], ids="".join)
+@pytest.mark.parametrize(
+    "names", [subset for size in (1, 2, 3) for subset in itertools.combinations("abc", size)], ids="".join
+)
 def test_any_subset_of_replies_is_accepted(study, method, replies, names):
     state = received(method, study, {name: replies[name] for name in names})
     pooled = method.log_density(study.model, state)
@@ -68,7 +75,9 @@ def test_any_subset_of_replies_is_accepted(study, method, replies, names):
 
 def test_order_of_arrival_does_not_matter(study, method, replies, same):
     def posterior(names):
-        return method.posterior(jax.random.key(0), study.model, received(method, study, {name: replies[name] for name in names}))[0]
+        return method.posterior(
+            jax.random.key(0), study.model, received(method, study, {name: replies[name] for name in names})
+        )[0]
 
     assert same(posterior("abc"), posterior("cab"))
     assert not same(posterior("abc"), posterior("ab"))
@@ -76,12 +85,16 @@ def test_order_of_arrival_does_not_matter(study, method, replies, same):
 
 def test_the_wire_changes_no_bit(study, method, replies, same):
     crossed = {
-        name: decode_message(encode_message(message, study_hash=study.hash, client=name), study_hash=study.hash, client=name)
+        name: decode_message(
+            encode_message(message, study_hash=study.hash, client=name), study_hash=study.hash, client=name
+        )
         for name, message in replies.items()
     }
     assert all(same(crossed[name].arrays, message.arrays) for name, message in replies.items())
     assert all(isinstance(array, jax.Array) for message in crossed.values() for array in message.arrays.values())
-    in_process, over_the_wire = (method.log_density(study.model, received(method, study, arrived)) for arrived in (replies, crossed))
+    in_process, over_the_wire = (
+        method.log_density(study.model, received(method, study, arrived)) for arrived in (replies, crossed)
+    )
     assert same(in_process, over_the_wire)
 
 
@@ -92,7 +105,11 @@ def run(study, method, clients, seed=0, replies=None):
 
 
 def test_simulating_twice_gives_the_same_bytes(study, method, clients):
-    one, two, other = run(study, method, clients)[0], run(study, method, clients)[0], run(study, method, clients, seed=1)[0]
+    one, two, other = (
+        run(study, method, clients)[0],
+        run(study, method, clients)[0],
+        run(study, method, clients, seed=1)[0],
+    )
     assert one == two
     assert one.keys() == {(0, "a"), (0, "b"), (0, "c")}
     assert all(one[key] != other[key] for key in one)
@@ -105,7 +122,9 @@ def test_replies_that_are_there_are_not_asked_for_again(study, method, clients, 
     asked = []
     original = OneShot.reply
     monkeypatch.setattr(
-        OneShot, "reply", lambda self, key, model, missing, *rest: asked.extend(missing) or original(self, key, model, missing, *rest)
+        OneShot,
+        "reply",
+        lambda self, key, model, missing, *rest: asked.extend(missing) or original(self, key, model, missing, *rest),
     )
     _, ledger, state = run(study, method, clients, replies=replies)
     assert asked == ["c"]

@@ -11,16 +11,17 @@ from jax.flatten_util import ravel_pytree
 
 from coreshot.config import decode, decode_named, encode_named
 from coreshot.errors import CoreshotError
-from coreshot.methods import METHODS, _rounds
+from coreshot.methods import METHODS
+from coreshot.methods import rounds as _rounds
 from coreshot.methods.dosfl import _update as dosfl_compiled
 from coreshot.methods.fed_avg import local_deltas as fed_avg_compiled
 from coreshot.methods.fed_pa import _posterior_deltas as fed_pa_compiled
 from coreshot.methods.mime import _corrected_deltas as mime_compiled
 from coreshot.methods.mime import _lite_updates as mime_lite_compiled
-from coreshot.privacy.records import behind_doors
-from coreshot.simulate import simulate
+from coreshot.privacy.guarded_records import behind_doors
+from coreshot.runtime.simulate import simulate
 from coreshot.study import Study
-from coreshot.wire import Ledger
+from coreshot.wire.ledger import Ledger
 
 NUM_ROUNDS = 3
 STEPS = {"num_rounds": NUM_ROUNDS, "local_steps": 2, "batch_size": 4}
@@ -76,7 +77,12 @@ FLOATS = {
 
 
 def test_every_method_is_tested():
-    elsewhere = {"spectral", "private_spectral", "private_pooled_dm", "private_fed_avg"}  # these have files of their own
+    elsewhere = {
+        "spectral",
+        "private_spectral",
+        "private_pooled_dm",
+        "private_fed_avg",
+    }  # these have files of their own
     assert {settings["name"] for settings in SETTINGS.values()} == METHODS.keys() - elsewhere
     assert SETTINGS.keys() == COMPILED.keys() == FLOATS.keys()
 
@@ -151,7 +157,9 @@ def exchange(study, state, clients, inbox, seed=0):
     inbox = [*inbox, message]
     asked = behind_doors(clients, study.releases)
     answers = study.method.reply(key, study.model, asked, inbox, study.shared_key, lambda clients: None)
-    assert all(records.used == {release.name for release in study.releases} for records in asked.values()), "declared is what is used"
+    assert all(records.used == {release.name for release in study.releases} for records in asked.values()), (
+        "declared is what is used"
+    )
     return inbox, {name: answer for name, (answer, _) in answers.items()}
 
 
@@ -167,7 +175,9 @@ def received(first_replies, names):
     return study.method.receive(jax.random.key(0), study.model, state, {name: replies[name] for name in names})
 
 
-@pytest.mark.parametrize("names", [subset for size in (1, 2, 3) for subset in itertools.combinations("abc", size)], ids="".join)
+@pytest.mark.parametrize(
+    "names", [subset for size in (1, 2, 3) for subset in itertools.combinations("abc", size)], ids="".join
+)
 def test_any_subset_of_replies_is_accepted(case, first_replies, clients, names):
     study, _, _ = first_replies
     state = received(first_replies, names)
@@ -181,7 +191,11 @@ def test_any_subset_of_replies_is_accepted(case, first_replies, clients, names):
 def test_order_of_arrival_does_not_matter_but_who_replied_does(case, first_replies, same):
     def result(names):
         state = received(first_replies, names)
-        return (state.control, state.cohort) if case == "mime" else first_replies[0].method.posterior(None, first_replies[0].model, state)[0]
+        return (
+            (state.control, state.cohort)
+            if case == "mime"
+            else first_replies[0].method.posterior(None, first_replies[0].model, state)[0]
+        )
 
     assert same(result("abc"), result("cab"))
     assert not same(result("abc"), result("ab"))
@@ -225,10 +239,14 @@ def test_a_client_answers_the_same_alone_and_padded_in_a_group(make_method_study
         answers = {}
         for names, room in (("a", lambda size: size), ("ac", lambda size: 8)):
             monkeypatch.setattr(_rounds, "room", room)
-            inboxes[names], answers[names] = exchange(study, state, {name: clients[name] for name in names}, inboxes[names])
+            inboxes[names], answers[names] = exchange(
+                study, state, {name: clients[name] for name in names}, inboxes[names]
+            )
         alone, grouped, other = answers["a"]["a"].arrays, answers["ac"]["a"].arrays, answers["ac"]["c"].arrays
         assert all(np.max(np.abs(alone[name] - grouped[name])) < 1e-6 for name in alone)
-        assert any(np.max(np.abs(alone[name] - other[name])) > 1e-4 for name in alone if name != "num_examples")  # c's is told apart
+        assert any(
+            np.max(np.abs(alone[name] - other[name])) > 1e-4 for name in alone if name != "num_examples"
+        )  # c's is told apart
         assert float(alone["num_examples"][0]) == 5
         if case == "mime":
             state = study.method.receive(jax.random.key(0), study.model, state, answers["ac"])
@@ -237,7 +255,10 @@ def test_a_client_answers_the_same_alone_and_padded_in_a_group(make_method_study
 def asked(study, clients, seed=0):
     """Who was asked, round by round."""
     _, ledger = run(study, clients, seed)
-    return [[entry.client for entry in ledger.entries if entry.round == round and entry.direction == "down"] for round in range(NUM_ROUNDS)]
+    return [
+        [entry.client for entry in ledger.entries if entry.round == round and entry.direction == "down"]
+        for round in range(NUM_ROUNDS)
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -296,4 +317,6 @@ def test_replies_that_do_not_fit_the_study_are_refused(make_method_study, client
     ]
     for arrays in bad:
         with pytest.raises(CoreshotError, match="client b, round 0"):
-            study.method.receive(jax.random.key(0), study.model, state, {**replies, "b": replace(replies["b"], arrays=arrays)})
+            study.method.receive(
+                jax.random.key(0), study.model, state, {**replies, "b": replace(replies["b"], arrays=arrays)}
+            )

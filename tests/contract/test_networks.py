@@ -6,7 +6,8 @@ import pytest
 
 from coreshot.config import decode_named, encode_named
 from coreshot.errors import CoreshotError
-from coreshot.models import NETWORKS, Model
+from coreshot.models import Model
+from coreshot.models.networks import NETWORKS
 from coreshot.types import pad_points, points_of
 
 SETTINGS = {
@@ -15,8 +16,15 @@ SETTINGS = {
 }
 INPUT_SHAPES = {"convnet": (8, 8, 1), "mlp": (2,)}
 NUM_PARAMS = {
-    "convnet": (9 * 2 + 2) + (9 * 2 * 3 + 3) + (2 * 2 * 3 * 4 + 4) + (4 * 3 + 3),  # 8 x 8 shrinks to 6, to 4, and is pooled to 2
-    "mlp": (2 * 6 + 6) + 2 * 6 + (6 * 4 + 4) + 2 * 4 + (4 * 3 + 3),  # dense layers, and a scale and a shift a normalised unit
+    "convnet": (9 * 2 + 2)
+    + (9 * 2 * 3 + 3)
+    + (2 * 2 * 3 * 4 + 4)
+    + (4 * 3 + 3),  # 8 x 8 shrinks to 6, to 4, and is pooled to 2
+    "mlp": (2 * 6 + 6)
+    + 2 * 6
+    + (6 * 4 + 4)
+    + 2 * 4
+    + (4 * 3 + 3),  # dense layers, and a scale and a shift a normalised unit
 }
 
 

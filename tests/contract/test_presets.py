@@ -4,7 +4,7 @@ from dataclasses import fields, replace
 
 import pytest
 
-from coreshot.preset import load_preset, preset_names
+from coreshot.experiments.preset import load_preset, preset_names
 
 PAPER = {  # the EMNIST-62 column of the paper's table of hyperparameters
     "batch_size": 25,
@@ -31,7 +31,9 @@ def test_every_preset_loads_and_its_model_builds(name):
     assert preset.model.num_params() > 0
 
 
-@pytest.mark.parametrize("name", ["digits", "emnist62", "unipen62", "coreset_size", "num_clients", "moons", "regression"])
+@pytest.mark.parametrize(
+    "name", ["digits", "emnist62", "unipen62", "coreset_size", "num_clients", "moons", "regression"]
+)
 def test_there_is_a_quick_variant(name):
     assert f"{name}_quick" in preset_names()
 
@@ -41,7 +43,9 @@ def test_the_papers_values(name, pixels):
     """All of them, but that a step in pixels is as large as the pixels are few."""
     preset = load_preset(name)
     learner = preset.learners["bpc"]
-    assert {key: getattr(learner, key) for key in PAPER} == PAPER | {"step_size_x": pytest.approx(1e2 * pixels / 784, rel=1e-3)}
+    assert {key: getattr(learner, key) for key in PAPER} == PAPER | {
+        "step_size_x": pytest.approx(1e2 * pixels / 784, rel=1e-3)
+    }
     assert learner.num_points == 62
     assert {key: getattr(learner.experts, key) for key in PAPER_EXPERTS} == PAPER_EXPERTS
     assert preset.prior_precision == 1e-2
@@ -62,7 +66,11 @@ def differing(one, other):
 def test_the_study_of_the_size_changes_the_size_alone(name):
     learners = load_preset(name).learners
     assert [learners[key].num_points for key in ("bpc_30", "bpc", "bpc_100")] == [30, 62, 100]
-    assert differing(learners["bpc"], learners["bpc_30"]) == differing(learners["bpc"], learners["bpc_100"]) == {"num_points"}
+    assert (
+        differing(learners["bpc"], learners["bpc_30"])
+        == differing(learners["bpc"], learners["bpc_100"])
+        == {"num_points"}
+    )
 
 
 def test_the_study_of_the_store_changes_the_store_alone():
@@ -85,7 +93,9 @@ def test_all_arms_of_the_papers_table_are_there(name):
 def test_a_base_table_that_names_another_thing_is_replaced(tmp_path):
     """A task of another name keeps nothing of the base's; one of the same name keeps what it does not change."""
     path = tmp_path / "mine.toml"
-    path.write_text('base = "moons"\n[task]\nname = "digits"\nnum_clients = 3\nalpha = 1.0\n[learner.bpc]\nnum_points = 7\n')
+    path.write_text(
+        'base = "moons"\n[task]\nname = "digits"\nnum_clients = 3\nalpha = 1.0\n[learner.bpc]\nnum_points = 7\n'
+    )
     preset = load_preset(str(path))
     assert preset.task.num_clients == 3
     assert (preset.learners["bpc"].num_points, preset.learners["bpc"].batch_size) == (7, 50)

@@ -8,10 +8,10 @@ import pytest
 
 from coreshot.api import distill
 from coreshot.errors import CoreshotError
-from coreshot.learners._replay import ReplayPool
+from coreshot.learners.replay import ReplayPool
+from coreshot.privacy.releases import Release
 from coreshot.progress import Silent
-from coreshot.release import Release
-from coreshot.resume import Resumable, StoppedError
+from coreshot.runtime.resumable import Resumable, StoppedError
 
 NUM_CHUNKS = 3
 DESCENT = {"num_points": 3, "num_updates": 50, "step_size_x": 0.05, "step_size_y": 0.01, "init_scale": 0.5}
@@ -46,7 +46,9 @@ def work(make_study, bpc_settings, tmp_path):
         counted = Counted(stop, after)
         path = tmp_path / keep if keep else None
         try:
-            message = distill(make_study(learner=values), x + change, y, client="a", progress=counted, keep=path, stop=stop)
+            message = distill(
+                make_study(learner=values), x + change, y, client="a", progress=counted, keep=path, stop=stop
+            )
         except StoppedError:
             message = None
         return counted.chunks, message
@@ -99,7 +101,9 @@ def test_what_begins_anew_keeps_nothing(tmp_path, release, experts, is_kept):
     stop = threading.Event()
     stop.set()
     with pytest.raises(StoppedError):
-        Resumable(Fake(release), tmp_path / "state", "work", stop).step(np.zeros(1), None, FakeState(np.zeros(2, np.float32), experts))
+        Resumable(Fake(release), tmp_path / "state", "work", stop).step(
+            np.zeros(1), None, FakeState(np.zeros(2, np.float32), experts)
+        )
     assert (tmp_path / "state").exists() == is_kept
 
 

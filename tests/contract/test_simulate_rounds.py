@@ -9,22 +9,29 @@ import pytest
 
 from coreshot.config import decode_named
 from coreshot.errors import CoreshotError
-from coreshot.evaluate import Metrics, metrics, sums
+from coreshot.experiments.round_log import RoundLog, Watch, checkpoint_path, resume_or_begin
+from coreshot.fitted.metrics import Metrics, metrics, sums
 from coreshot.keys import named_key
 from coreshot.methods import METHODS, FedAvg, Mime
-from coreshot.privacy.records import behind_doors
+from coreshot.privacy.guarded_records import behind_doors
 from coreshot.progress import Silent
-from coreshot.rounds import RoundLog, Watch, checkpoint_path, resume_or_begin
-from coreshot.simulate import simulate
+from coreshot.runtime.simulate import simulate
 from coreshot.types import points_of
-from coreshot.wire import Entry, Ledger
+from coreshot.wire.ledger import Entry, Ledger
 
 SGD = {"name": "sgd", "step_size": 0.05, "momentum": 0.9}
 ADAM = {"name": "adam", "step_size": 0.02}
 STEPS = {"num_rounds": 5, "local_steps": 2, "batch_size": 4, "cohort_size": None}
 SETTINGS = {
     "fed_avg": {**STEPS, "client_optimizer": SGD, "server_optimizer": ADAM},
-    "fed_pa": {**STEPS, "client_optimizer": SGD, "server_optimizer": SGD, "num_samples": 2, "shrinkage": 0.1, "burn_in_rounds": 2},
+    "fed_pa": {
+        **STEPS,
+        "client_optimizer": SGD,
+        "server_optimizer": SGD,
+        "num_samples": 2,
+        "shrinkage": 0.1,
+        "burn_in_rounds": 2,
+    },
     "mime": {**STEPS, "base_optimizer": ADAM, "server_step_size": 1.0, "gradient_batch_size": 8},
 }
 KEY = jax.random.key(0)
@@ -77,7 +84,9 @@ def watched(study, clients, folder, stop_after=None, evaluate=measure, evaluate_
 # Replies that are refused.
 
 
-def test_a_client_whose_update_is_not_finite_is_refused_and_the_round_goes_on(make_rounds, clients, huge, tmp_path, same):
+def test_a_client_whose_update_is_not_finite_is_refused_and_the_round_goes_on(
+    make_rounds, clients, huge, tmp_path, same
+):
     """As if it were not there."""
     study = make_rounds()
     log, without = watched(study, {**clients, "d": huge}, tmp_path / "one"), watched(study, clients, tmp_path / "two")
@@ -93,11 +102,17 @@ def test_a_client_whose_update_is_not_finite_is_refused_and_the_round_goes_on(ma
 def test_a_refused_reply_has_crossed_the_wire_all_the_same(make_rounds, clients, huge, tmp_path):
     ledger = watched(make_rounds(), {**clients, "d": huge}, tmp_path).ledger
     refused = [entry for entry in ledger.entries if entry.kind == "refused"]
-    assert [(entry.round, entry.client, entry.direction) for entry in refused] == [(round, "d", "up") for round in range(5)]
+    assert [(entry.round, entry.client, entry.direction) for entry in refused] == [
+        (round, "d", "up") for round in range(5)
+    ]
     others = {
-        (entry.floats, entry.payload_bytes, entry.envelope_bytes) for entry in ledger.entries if entry.direction == "up" and entry.client == "a"
+        (entry.floats, entry.payload_bytes, entry.envelope_bytes)
+        for entry in ledger.entries
+        if entry.direction == "up" and entry.client == "a"
     }
-    assert {(entry.floats, entry.payload_bytes, entry.envelope_bytes) for entry in refused} == others  # the same message, of the same length
+    assert {
+        (entry.floats, entry.payload_bytes, entry.envelope_bytes) for entry in refused
+    } == others  # the same message, of the same length
 
 
 def spoil(monkeypatch, cls, client, round, kind):
@@ -123,14 +138,28 @@ def by_hand(study, clients, absent):
     while (invitation := method.send(named_key(KEY, "cohort"), model, state, tuple(clients))) is not None:
         inbox = [*(old for old in inbox if old.round == invitation.message.round), invitation.message]
         asked = {name: clients[name] for name in invitation.clients}
-        answers = method.reply(named_key(KEY, "clients"), model, behind_doors(asked, study.releases), inbox, study.shared_key, lambda clients: None)
-        heard = {name: answer for name, (answer, _) in answers.items() if name not in absent.get((state.round, invitation.message.kind), "")}
+        answers = method.reply(
+            named_key(KEY, "clients"),
+            model,
+            behind_doors(asked, study.releases),
+            inbox,
+            study.shared_key,
+            lambda clients: None,
+        )
+        heard = {
+            name: answer
+            for name, (answer, _) in answers.items()
+            if name not in absent.get((state.round, invitation.message.kind), "")
+        }
         state = method.receive(named_key(KEY, "server"), model, state, heard)
     return state
 
 
 def close(one, other):
-    return all(np.allclose(a, b, rtol=1e-5, atol=1e-6) for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True))
+    return all(
+        np.allclose(a, b, rtol=1e-5, atol=1e-6)
+        for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True)
+    )
 
 
 def test_one_refused_reply_is_that_round_without_it(make_rounds, clients, tmp_path, monkeypatch):
@@ -157,7 +186,10 @@ def test_either_of_mimes_two_replies_may_be_refused(make_rounds, clients, tmp_pa
 
 
 def test_a_round_in_which_all_are_refused_is_an_error(make_rounds, huge, tmp_path):
-    with pytest.raises(CoreshotError, match=r"round 0: no client's reply can be used; .* The first was refused: client d, round 0, .*not finite"):
+    with pytest.raises(
+        CoreshotError,
+        match=r"round 0: no client's reply can be used; .* The first was refused: client d, round 0, .*not finite",
+    ):
         watched(make_rounds(), {"d": huge, "e": huge}, tmp_path)
 
 
@@ -166,12 +198,14 @@ def test_a_round_in_which_all_are_refused_is_an_error(make_rounds, huge, tmp_pat
 
 @pytest.fixture
 def every_second(monkeypatch):
-    monkeypatch.setattr("coreshot.rounds.CHECKPOINT_EVERY", 2)
+    monkeypatch.setattr("coreshot.experiments.round_log.CHECKPOINT_EVERY", 2)
 
 
 def quality(study, points):
     """The metrics on these points, as an experiment takes them."""
-    return lambda state: metrics(study.model, sums(study.model, study.method.posterior(KEY, study.model, state)[0], points, None))
+    return lambda state: metrics(
+        study.model, sums(study.model, study.method.posterior(KEY, study.model, state)[0], points, None)
+    )
 
 
 @pytest.mark.usefixtures("every_second")
@@ -224,7 +258,9 @@ def test_a_checkpoint_gives_back_all_of_the_log(log, make_rounds, same):
 def test_a_checkpoint_of_another_model_or_optimiser_is_refused(log, make_rounds, make_model):
     study, data = make_rounds(), log.to_bytes()
     other_model = study.method.begin(make_model("classification").init(KEY))
-    with pytest.raises(CoreshotError, match=r"here: array 'state/params/.*' is float32\[.*\], the study wants float32\[.*\]"):
+    with pytest.raises(
+        CoreshotError, match=r"here: array 'state/params/.*' is float32\[.*\], the study wants float32\[.*\]"
+    ):
         RoundLog.from_bytes(data, other_model, "here")
     rounds = make_rounds("mime", base_optimizer=SGD)
     other_optimizer = rounds.method.init(KEY, rounds.model, rounds.shared_key)

@@ -10,13 +10,14 @@ import pytest
 
 from coreshot.config import decode_named, encode_named
 from coreshot.errors import CoreshotError
+from coreshot.fitted.posterior_file import posterior_bytes, posterior_of
 from coreshot.methods import METHODS
 from coreshot.methods.spectral import NUM_GROUPS
-from coreshot.posterior_file import posterior_bytes, posterior_of
-from coreshot.privacy.records import behind_doors
-from coreshot.simulate import simulate
+from coreshot.privacy.guarded_records import behind_doors
+from coreshot.runtime.simulate import simulate
 from coreshot.study import Study
-from coreshot.wire import Ledger, decode_message, encode_message
+from coreshot.wire.ledger import Ledger
+from coreshot.wire.messages import decode_message, encode_message
 
 SETTINGS = {"name": "spectral", "features": {"name": "random_vector", "dimension": 12}, "max_bytes": 400}
 NAMES = tuple("abcdef")
@@ -25,7 +26,9 @@ NAMES = tuple("abcdef")
 @pytest.fixture(scope="module")
 def make_spectral(make_study):
     def make(kind="classification", **changes):
-        return replace(make_study(kind), learner=None, method=decode_named(METHODS, {**SETTINGS, **changes}, "test", "method"))
+        return replace(
+            make_study(kind), learner=None, method=decode_named(METHODS, {**SETTINGS, **changes}, "test", "method")
+        )
 
     return make
 
@@ -44,7 +47,12 @@ def study(make_spectral):
 def replies(study, clients):
     invitation = study.method.send(None, study.model, study.method.init(None, study.model, study.shared_key), NAMES)
     answers = study.method.reply(
-        jax.random.key(0), study.model, behind_doors(clients, study.releases), [invitation.message], study.shared_key, lambda clients: None
+        jax.random.key(0),
+        study.model,
+        behind_doors(clients, study.releases),
+        [invitation.message],
+        study.shared_key,
+        lambda clients: None,
     )
     return {name: message for name, (message, _) in answers.items()}
 
@@ -74,7 +82,12 @@ def test_the_bytes_keep_to_the_budget(make_spectral, clients):
 
 def test_the_same_data_give_the_same_bytes_whatever_the_key(study, clients, replies):
     again = study.method.reply(
-        jax.random.key(9), study.model, behind_doors({"c": clients["c"]}, study.releases), [replies["a"]], study.shared_key, lambda clients: None
+        jax.random.key(9),
+        study.model,
+        behind_doors({"c": clients["c"]}, study.releases),
+        [replies["a"]],
+        study.shared_key,
+        lambda clients: None,
     )
     encode = [encode_message(message, study_hash=study.hash, client="c") for message in (again["c"][0], replies["c"])]
     assert encode[0] == encode[1]
@@ -82,7 +95,9 @@ def test_the_same_data_give_the_same_bytes_whatever_the_key(study, clients, repl
 
 def test_neither_order_nor_occasion_matters_but_who_takes_part_does(study, replies):
     together = head_of(study, state_of(study, replies, NAMES)).mean
-    late = study.method.receive(None, study.model, state_of(study, replies, NAMES[3:]), {name: replies[name] for name in NAMES[:3]})
+    late = study.method.receive(
+        None, study.model, state_of(study, replies, NAMES[3:]), {name: replies[name] for name in NAMES[:3]}
+    )
     np.testing.assert_allclose(head_of(study, late).mean, together, rtol=1e-9)
     np.testing.assert_array_equal(head_of(study, state_of(study, replies, NAMES[::-1])).mean, together)
     assert not np.allclose(head_of(study, state_of(study, replies, NAMES[1:])).mean, together, rtol=1e-3)
@@ -102,7 +117,10 @@ def test_the_state_does_not_grow_with_the_clients(study, replies, monkeypatch):
     monkeypatch.setattr("coreshot.methods.spectral.NUM_SPEAKERS", 2)
     states = [state_of(study, replies, names) for names in (NAMES[:2], NAMES, NAMES[::-1])]
     columns = 12 + 1 + study.model.num_outputs
-    assert max(sum(group.joint.nbytes for group in state.groups.values()) for state in states) <= NUM_GROUPS * 8 * columns**2
+    assert (
+        max(sum(group.joint.nbytes for group in state.groups.values()) for state in states)
+        <= NUM_GROUPS * 8 * columns**2
+    )
     assert [len(state.speakers) for state in states] == [2, 2, 2]
     assert set(states[1].speakers) == set(states[2].speakers)  # whoever came first
 
@@ -139,7 +157,14 @@ def test_one_client_with_one_class_still_gives_a_model(study, make_points):
 
 
 def damaged(message, **changes):
-    return replace(message, arrays={name: changes.get(name, array) for name, array in message.arrays.items() if changes.get(name, array) is not None})
+    return replace(
+        message,
+        arrays={
+            name: changes.get(name, array)
+            for name, array in message.arrays.items()
+            if changes.get(name, array) is not None
+        },
+    )
 
 
 @pytest.mark.parametrize(
@@ -174,7 +199,9 @@ def test_damaged_code_is_refused_or_harmless(study, replies):
 def test_the_message_survives_the_wire(study, replies):
     data = encode_message(replies["c"], study_hash=study.hash, client="c")
     back = decode_message(data, study_hash=study.hash, client="c")
-    np.testing.assert_array_equal(study.method._rows(study.model, "c", back)[0], study.method._rows(study.model, "c", replies["c"])[0])
+    np.testing.assert_array_equal(
+        study.method._rows(study.model, "c", back)[0], study.method._rows(study.model, "c", replies["c"])[0]
+    )
 
 
 def test_regression(make_spectral, make_points):

@@ -9,7 +9,7 @@ import pytest
 from coreshot.config import decode_named
 from coreshot.data import TASKS, convert
 from coreshot.data.digits import Digits
-from coreshot.data.handwriting import Emnist62
+from coreshot.data.handwriting.tasks import Emnist62
 from coreshot.data.synthetic import BETWEEN, INTERVALS, true_function
 from coreshot.errors import CoreshotError
 
@@ -60,7 +60,9 @@ def test_shapes_and_finite_values(name):
         assert points.y.shape == (points.num_points, task.num_outputs)
         assert points.num_points > 0
         assert np.all(np.asarray(points.weight) == 1)
-        assert all(np.all(np.isfinite(np.asarray(leaf))) and leaf.dtype == np.float32 for leaf in jax.tree.leaves(points))
+        assert all(
+            np.all(np.isfinite(np.asarray(leaf))) and leaf.dtype == np.float32 for leaf in jax.tree.leaves(points)
+        )
 
 
 @pytest.mark.parametrize("name", ["regression", "moons"])
@@ -90,7 +92,10 @@ def test_a_client_does_not_depend_on_how_many_there_are(name, same):
 
 def rows(points):
     """Inputs with their targets: among 4,000 float32 inputs alone two may meet by chance."""
-    return {row.tobytes() for row in np.concatenate([np.asarray(points.x).reshape(points.num_points, -1), np.asarray(points.y)], axis=1)}
+    return {
+        row.tobytes()
+        for row in np.concatenate([np.asarray(points.x).reshape(points.num_points, -1), np.asarray(points.y)], axis=1)
+    }
 
 
 def test_no_point_is_shared(name):
@@ -141,7 +146,9 @@ def test_regression_truth_is_the_papers_function():
     data = make("regression", num_test=10)
     np.testing.assert_allclose(data.truth.y, true_function(np.asarray(data.truth.x, np.float64)), atol=1e-5)
     # By hand: sin(0) = 0 and cos(0) = 1; at 1/2, sin(0.2 pi) = 0.587785 and cos(pi) = -1; the slope of the sine has the sign of x.
-    np.testing.assert_allclose(true_function(np.array([0.0, 0.5, -0.5])), [1.5, 1.5 * 0.5877853 - 1.5, -1.5 * 0.5877853 - 1.5], atol=1e-6)
+    np.testing.assert_allclose(
+        true_function(np.array([0.0, 0.5, -0.5])), [1.5, 1.5 * 0.5877853 - 1.5, -1.5 * 0.5877853 - 1.5], atol=1e-6
+    )
 
 
 def test_regression_without_noise_is_the_function():
@@ -152,7 +159,10 @@ def test_regression_without_noise_is_the_function():
 def distance_to_moons(points):
     """From each point to the half circle of its label."""
     angle = np.linspace(0, np.pi, 400)
-    moons = [np.stack([np.cos(angle), np.sin(angle)], axis=1), np.stack([1 - np.cos(angle), 0.5 - np.sin(angle)], axis=1)]
+    moons = [
+        np.stack([np.cos(angle), np.sin(angle)], axis=1),
+        np.stack([1 - np.cos(angle), 0.5 - np.sin(angle)], axis=1),
+    ]
     x, label = np.asarray(points.x, np.float64), np.asarray(points.y).argmax(axis=1)
     return np.array([np.min(np.linalg.norm(moons[one] - row, axis=1)) for row, one in zip(x, label, strict=True)])
 
@@ -189,7 +199,10 @@ def test_digits_are_scikit_learns_and_every_image_is_dealt_once():
     from sklearn.datasets import load_digits
 
     data, bunch = make("digits"), load_digits()
-    known = {(image / 16).astype(np.float32).tobytes(): label for image, label in zip(bunch.images, bunch.target, strict=True)}
+    known = {
+        (image / 16).astype(np.float32).tobytes(): label
+        for image, label in zip(bunch.images, bunch.target, strict=True)
+    }
     groups = (*data.clients.values(), data.test)
     assert sum(points.num_points for points in groups) == len(bunch.target) == 1797
     assert data.test.num_points == round(0.2 * 1797)
@@ -205,7 +218,10 @@ def test_every_client_of_digits_can_learn(seed):
 
 
 def test_digits_that_cannot_be_dealt_out_are_refused():
-    with pytest.raises(CoreshotError, match=r"in 1000 draws .* raise alpha \(now 0.001\), or lower min_partition_size or num_partitions"):
+    with pytest.raises(
+        CoreshotError,
+        match=r"in 1000 draws .* raise alpha \(now 0.001\), or lower min_partition_size or num_partitions",
+    ):
         Digits(num_clients=40, alpha=0.001).make(0)
 
 
@@ -221,8 +237,11 @@ def test_a_client_trains_with_its_share_of_its_images():
 
 def test_only_the_split_depends_on_the_seed():
     changes = {"train_fraction": 1.0, "num_test": None}
-    assert [rows(points) for points in (*make("emnist62", **changes).clients.values(), make("emnist62", **changes).test)] == [
-        rows(points) for points in (*make("emnist62", seed=1, **changes).clients.values(), make("emnist62", seed=1, **changes).test)
+    assert [
+        rows(points) for points in (*make("emnist62", **changes).clients.values(), make("emnist62", **changes).test)
+    ] == [
+        rows(points)
+        for points in (*make("emnist62", seed=1, **changes).clients.values(), make("emnist62", seed=1, **changes).test)
     ]
 
 
@@ -235,7 +254,8 @@ def test_without_test_images_the_last_clients_test_and_never_train(shelf_home, d
     assert list(data.clients) == [f"writer-{index}" for index in range(4)]
     np.testing.assert_array_equal(labels_of(data.test), np.concatenate([labels[4::6], labels[5::6]]))
     with pytest.raises(
-        CoreshotError, match=r"num_clients = 5, but data set 'writers' has 6 clients, of which the last num_test_clients = 2 are kept"
+        CoreshotError,
+        match=r"num_clients = 5, but data set 'writers' has 6 clients, of which the last num_test_clients = 2 are kept",
     ):
         Emnist62(num_clients=5, train_fraction=1.0, source="writers", num_test_clients=2).make(0)
 

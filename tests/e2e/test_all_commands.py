@@ -6,12 +6,16 @@ import click
 import pytest
 import typer
 
-from coreshot.cli import app
+from coreshot.cli.commands import app
 
 
 def commands_of(command, path=()):
     if isinstance(command, click.Group):
-        return {name: found for part, one in command.commands.items() for name, found in commands_of(one, (*path, part)).items()}
+        return {
+            name: found
+            for part, one in command.commands.items()
+            for name, found in commands_of(one, (*path, part)).items()
+        }
     return {path: command}
 
 

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from coreshot.preset import load_preset
+from coreshot.experiments.preset import load_preset
 
 
 @pytest.fixture
@@ -24,7 +24,16 @@ def test_updates_are_the_presets(bench, name, preset):
     updates = bench("updates")
     update, preset = getattr(updates, name), load_preset(preset)
     learner, model = preset.learners["bpc"], preset.model
-    same = ("num_points", "batch_size", "num_trajectories", "chain_optimizer", "chain_step_size", "num_noise_samples", "noise_scale", "step_size_x")
+    same = (
+        "num_points",
+        "batch_size",
+        "num_trajectories",
+        "chain_optimizer",
+        "chain_step_size",
+        "num_noise_samples",
+        "noise_scale",
+        "step_size_x",
+    )
     assert {field: getattr(update, field) for field in same} == {field: getattr(learner, field) for field in same}
     assert (update.chain_length, update.step_of) == (learner.coreset_chain_length, learner.step_of)
     assert bench("coreshot_update").model_of(update) == model
@@ -38,7 +47,9 @@ def test_the_shortened_update_keeps_the_shares(bench):
 
 
 def test_flops_by_hand(bench):
-    forward = 26 * 26 * 9 * 32 + 24 * 24 * 9 * 32 * 64 + 12 * 12 * 64 * 128 + 128 * 62  # multiplications and as many additions
+    forward = (
+        26 * 26 * 9 * 32 + 24 * 24 * 9 * 32 * 64 + 12 * 12 * 64 * 128 + 128 * 62
+    )  # multiplications and as many additions
     assert bench("chain").step_flops(bench("updates").EMNIST) == 25 * 2 * (3 * forward - 26 * 26 * 9 * 32)
 
 
@@ -59,7 +70,9 @@ def test_compiling_again_is_noticed(bench):
 
 
 def test_sides_take_turns(bench, project, capsys):
-    code = f"import sys; sys.path.insert(0, {str(project / 'benchmarks')!r}); from turns import serve; serve(lambda: None)"
+    code = (
+        f"import sys; sys.path.insert(0, {str(project / 'benchmarks')!r}); from turns import serve; serve(lambda: None)"
+    )
     sides = {name: [sys.executable, "-c", code] for name in ("one", "other")}
     seconds = bench("turns").take_turns("nothing", sides, num_timed=2, num_warm=1)
     assert {name: len(turns) for name, turns in seconds.items()} == {"one": 2, "other": 2}
@@ -80,12 +93,18 @@ def write_run(folder, accuracies):
     (folder / "results.json").write_text(json.dumps(rows))
     arm = folder / "arms" / "client_seconds" / "fedavg-10-local-steps" / "seed-0"
     arm.mkdir(parents=True)
-    (arm / "curve.json").write_text(json.dumps([{"round": index + 1, "accuracy": accuracy} for index, accuracy in enumerate(accuracies)]))
+    (arm / "curve.json").write_text(
+        json.dumps([{"round": index + 1, "accuracy": accuracy} for index, accuracy in enumerate(accuracies)])
+    )
 
 
 def test_client_seconds_until_fedavg_is_as_accurate(bench, tmp_path):
     write_run(tmp_path, [0.2, 0.7, 0.6, 0.9])
-    assert bench("client_seconds").from_run(tmp_path) == {"client_seconds": 60.0, "fedavg_client_seconds": 4.0, "client_seconds_over_fedavg": 15.0}
+    assert bench("client_seconds").from_run(tmp_path) == {
+        "client_seconds": 60.0,
+        "fedavg_client_seconds": 4.0,
+        "client_seconds_over_fedavg": 15.0,
+    }
 
 
 def test_client_seconds_where_it_never_is(bench, tmp_path, capsys):
@@ -96,7 +115,10 @@ def test_client_seconds_where_it_never_is(bench, tmp_path, capsys):
 
 def test_client_seconds_preset_has_both_arms(bench):
     client_seconds = bench("client_seconds")
-    assert [arm.label for arm in load_preset(str(client_seconds.PRESET)).arms] == [client_seconds.ONE_SHOT, client_seconds.ROUNDS]
+    assert [arm.label for arm in load_preset(str(client_seconds.PRESET)).arms] == [
+        client_seconds.ONE_SHOT,
+        client_seconds.ROUNDS,
+    ]
 
 
 def test_the_store_fits(bench):

@@ -107,12 +107,15 @@ def preset(tmp_path_factory, tiny_moons):
 @pytest.fixture(scope="module")
 def environment():
     """For `coreshot ...` in a process of its own, which finds what this one has compiled."""
-    cache = {"JAX_COMPILATION_CACHE_DIR": jax.config.jax_compilation_cache_dir, "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0.1"}
+    cache = {
+        "JAX_COMPILATION_CACHE_DIR": jax.config.jax_compilation_cache_dir,
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0.1",
+    }
     return {**os.environ, **cache, "JAX_PLATFORMS": "cpu", "PYTHONUNBUFFERED": "1"}
 
 
 def start(environment, *arguments):
-    command = [sys.executable, "-m", "coreshot.cli", *map(str, arguments)]
+    command = [sys.executable, "-m", "coreshot", *map(str, arguments)]
     return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 
@@ -128,7 +131,11 @@ def finished(preset, environment, tmp_path_factory):
 
 def snapshot(folder):
     """Every file below, with its bytes and the time it was written."""
-    return {path.relative_to(folder): (path.read_bytes(), path.stat().st_mtime_ns) for path in sorted(folder.rglob("*")) if path.is_file()}
+    return {
+        path.relative_to(folder): (path.read_bytes(), path.stat().st_mtime_ns)
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
 
 
 def rows_of(folder):
@@ -140,7 +147,9 @@ def test_a_run_writes_one_row_for_each_arm_with_exactly_these_keys(finished):
     assert [row["arm"] for row in rows] == ARMS
     assert all(list(row) == KEYS for row in rows)
     assert all((row["task"], row["seed"], row["rmse"]) == ("tiny", 0, None) for row in rows)
-    assert all(0 <= row["accuracy"] <= 1 and row["nll"] > 0 and 0 <= row["brier"] <= 2 and 0 <= row["ece"] <= 1 for row in rows)
+    assert all(
+        0 <= row["accuracy"] <= 1 and row["nll"] > 0 and 0 <= row["brier"] <= 2 and 0 <= row["ece"] <= 1 for row in rows
+    )
 
 
 def test_a_row_counts_what_crossed_the_wire(finished):
@@ -150,9 +159,14 @@ def test_a_row_counts_what_crossed_the_wire(finished):
     assert len(sizes) == 2 * 2  # two learners, two clients: the two BPC arms share one set of coresets
     for row in rows_of(folder):
         assert (row["floats_up"], row["floats_down"]) == (20, 0)
-        assert row["bytes_up"] in {sum(size for path, size in sizes.items() if path.parent == parent) for parent in {path.parent for path in sizes}}
+        assert row["bytes_up"] in {
+            sum(size for path, size in sizes.items() if path.parent == parent)
+            for parent in {path.parent for path in sizes}
+        }
         assert row["bytes_down"] > 0
-    ledger = [json.loads(line) for path in sorted(folder.rglob("ledger.jsonl")) for line in path.read_text().splitlines()]
+    ledger = [
+        json.loads(line) for path in sorted(folder.rglob("ledger.jsonl")) for line in path.read_text().splitlines()
+    ]
     assert sum(line["floats"] for line in ledger) == sum(row["floats_up"] for row in rows_of(folder))
 
 
@@ -165,7 +179,10 @@ def test_a_run_says_where_its_results_are(finished):
 
 def outside_references(page):
     """What a page would fetch from elsewhere."""
-    return re.findall(r"""(?:src|href|srcset|action)\s*=\s*["']?\s*(?:https?:)?//[^\s"'>]*|url\(\s*["']?(?:https?:)?//[^)]*|@import[^;]*""", page)
+    return re.findall(
+        r"""(?:src|href|srcset|action)\s*=\s*["']?\s*(?:https?:)?//[^\s"'>]*|url\(\s*["']?(?:https?:)?//[^)]*|@import[^;]*""",
+        page,
+    )
 
 
 def test_report_needs_nothing_from_outside(call, finished):
@@ -181,7 +198,12 @@ def test_report_needs_nothing_from_outside(call, finished):
 
 @pytest.mark.parametrize(
     "page",
-    ['<script src="https://cdn/x.js">', "<link href=//fonts/x.css>", "<style>a {background: url(http://x/y.png)}</style>", "<style>@import 'x.css';"],
+    [
+        '<script src="https://cdn/x.js">',
+        "<link href=//fonts/x.css>",
+        "<style>a {background: url(http://x/y.png)}</style>",
+        "<style>@import 'x.css';",
+    ],
 )
 def test_negative_control_references_are_found(page):
     assert outside_references(page)
@@ -189,7 +211,9 @@ def test_negative_control_references_are_found(page):
 
 def test_running_again_recomputes_nothing(call, preset, finished):
     folder, _ = finished
-    before = {path: content for path, content in snapshot(folder).items() if "arms" in path.parts or "messages" in path.parts}
+    before = {
+        path: content for path, content in snapshot(folder).items() if "arms" in path.parts or "messages" in path.parts
+    }
     code, _, errors = call("run", preset, "--out", folder)
     assert (code, errors) == (0, "")
     after = snapshot(folder)
@@ -224,16 +248,28 @@ def one_line(text):
 MISTAKES = {
     "unknown preset": (("run", "mons", "--out", "OUT"), "did you mean 'moons'?"),
     "missing preset file": (("run", "nowhere.toml", "--out", "OUT"), "there is no such file"),
-    "unknown key": (("run", "PRESET", "--set", "learner.bpc.num_update=5", "--out", "OUT"), "did you mean 'num_updates'?"),
+    "unknown key": (
+        ("run", "PRESET", "--set", "learner.bpc.num_update=5", "--out", "OUT"),
+        "did you mean 'num_updates'?",
+    ),
     "unknown table": (("run", "PRESET", "--set", "learner.bcp.num_updates=5", "--out", "OUT"), "did you mean 'bpc'?"),
     "wrong type": (("run", "PRESET", "--set", "learner.bpc.num_updates=many", "--out", "OUT"), "num_updates = 'many'"),
     "out of range": (("run", "PRESET", "--set", "learner.bpc.num_points=0", "--out", "OUT"), "num_points = 0"),
     "infinite": (("run", "PRESET", "--set", "prior_precision=inf", "--out", "OUT"), "prior_precision"),
-    "override without value": (("run", "PRESET", "--set", "learner.bpc.num_updates", "--out", "OUT"), "not of the form a.b=1"),
+    "override without value": (
+        ("run", "PRESET", "--set", "learner.bpc.num_updates", "--out", "OUT"),
+        "not of the form a.b=1",
+    ),
     "override of a list position": (("run", "PRESET", "--set", "arm.7.label=x", "--out", "OUT"), "positions 0 to 2"),
     "override below a value": (("run", "PRESET", "--set", "title.x=1", "--out", "OUT"), "--set title.x=1"),
-    "unknown learner in an arm": (("run", "PRESET", "--set", "arm.0.learner=nose", "--out", "OUT"), "did you mean 'noise'?"),
-    "two arms of one label": (("run", "PRESET", "--set", "arm.1.label=noise + HMC", "--out", "OUT"), "two arms are labelled 'noise + HMC'"),
+    "unknown learner in an arm": (
+        ("run", "PRESET", "--set", "arm.0.learner=nose", "--out", "OUT"),
+        "did you mean 'noise'?",
+    ),
+    "two arms of one label": (
+        ("run", "PRESET", "--set", "arm.1.label=noise + HMC", "--out", "OUT"),
+        "two arms are labelled 'noise + HMC'",
+    ),
     "seeds that are words": (("run", "PRESET", "--seeds", "one,two", "--out", "OUT"), "--seeds 0,1"),
     "seeds twice": (("run", "PRESET", "--seeds", "1,1", "--out", "OUT"), "different whole numbers"),
     "negative seeds": (("run", "PRESET", "--seeds=-1", "--out", "OUT"), "at least 0"),
@@ -249,7 +285,9 @@ MISTAKES = {
 @pytest.mark.parametrize("case", MISTAKES)
 def test_a_mistake_gets_one_line_and_exit_code_2(call, preset, tmp_path, case):
     arguments, words = MISTAKES[case]
-    code, _, errors = call(*({"PRESET": preset, "OUT": tmp_path / "out"}.get(argument, argument) for argument in arguments))
+    code, _, errors = call(
+        *({"PRESET": preset, "OUT": tmp_path / "out"}.get(argument, argument) for argument in arguments)
+    )
     assert code == 2
     assert one_line(errors)
     assert words in errors
@@ -352,7 +390,9 @@ def test_another_seed_adds_rows_and_other_messages(call, preset, finished, tmp_p
         assert (code, errors) == (0, "")
     rows = rows_of(folder)
     assert [row["seed"] for row in rows] == [0, 1]
-    assert without_seconds(rows)[0] == without_seconds(rows_of(finished[0]))[2]  # the arm alone gives what it gave among others
+    assert (
+        without_seconds(rows)[0] == without_seconds(rows_of(finished[0]))[2]
+    )  # the arm alone gives what it gave among others
     assert len(set(messages_of(folder).values())) == 4
 
 
@@ -369,15 +409,20 @@ def test_a_run_killed_before_its_first_result_can_go_on(call, preset, tmp_path):
 
 def test_arms_whose_labels_differ_in_signs_only_keep_apart(call, preset, tmp_path):
     """Each has its own row: "noise + HMC" and "noise, HMC" would both be written noise-hmc."""
-    arms = [{"label": label, "learner": "noise", "inference": inference} for label, inference in (("noise + HMC", "hmc"), ("noise, HMC", "adam"))]
-    text = ", ".join(f'{{label="{arm["label"]}", learner="noise", inference="{arm["inference"]}", weighting="mass"}}' for arm in arms)
+    arms = [
+        {"label": label, "learner": "noise", "inference": inference}
+        for label, inference in (("noise + HMC", "hmc"), ("noise, HMC", "adam"))
+    ]
+    text = ", ".join(
+        f'{{label="{arm["label"]}", learner="noise", inference="{arm["inference"]}", weighting="mass"}}' for arm in arms
+    )
     code, _, errors = call("run", preset, "--set", f"arm=[{text}]", "--out", tmp_path / "out")
     refused = code == 2 and one_line(errors)
     assert refused or [row["arm"] for row in rows_of(tmp_path / "out")] == ["noise + HMC", "noise, HMC"]
 
 
 def test_presets_that_come_with_coreshot_can_be_read(source):
-    from coreshot.preset import load_preset, preset_names
+    from coreshot.experiments.preset import load_preset, preset_names
 
     assert {path.stem for path in (source / "presets").glob("*.toml")} == set(preset_names())
     for name in preset_names():
@@ -390,7 +435,7 @@ def test_presets_that_come_with_coreshot_can_be_read(source):
 
 
 def test_demo_presets_exist():
-    from coreshot.cli import DEMO
-    from coreshot.preset import preset_names
+    from coreshot.cli.commands import DEMO
+    from coreshot.experiments.preset import preset_names
 
     assert set(DEMO) <= set(preset_names())

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from coreshot.compare import comparison
 from coreshot.errors import CoreshotError
+from coreshot.experiments.compare import comparison
 
 PRESET = """
 title = "a tiny comparison"
@@ -61,7 +61,10 @@ def test_images_come_at_half_resolution_too():
 
 @pytest.mark.parametrize(
     ("learners", "inferences", "words"),
-    [(["nothing"], None, r"learner 'nothing' does not exist"), (None, ["nothing"], r"inference 'nothing' does not exist")],
+    [
+        (["nothing"], None, r"learner 'nothing' does not exist"),
+        (None, ["nothing"], r"inference 'nothing' does not exist"),
+    ],
 )
 def test_what_the_preset_does_not_have(path, learners, inferences, words):
     with pytest.raises(CoreshotError, match=words):

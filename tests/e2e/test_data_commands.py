@@ -65,7 +65,10 @@ def test_a_newcomers_path(call, tmp_path, home, three_clients, write_form):
 
     code, _, err = call("data", "show", "emnist62")
     assert code == 2
-    assert "emnist62.png: is already there, and nothing is overwritten; say where the picture goes with --picture." in err.replace("\n", " ")
+    assert (
+        "emnist62.png: is already there, and nothing is overwritten; say where the picture goes with --picture."
+        in err.replace("\n", " ")
+    )
     assert call("data", "show", "emnist62", "--picture", "other.png")[0] == 0
     facts = json.loads(call("data", "show", "emnist62", "--picture", "third.png", "--json")[1])
     assert facts == {**json.loads(call("data", "list", "--json")[1])["sets"][0], "picture": "third.png"}
@@ -73,16 +76,22 @@ def test_a_newcomers_path(call, tmp_path, home, three_clients, write_form):
     assert again == {**{key: value for key, value in facts.items() if key != "picture"}, "is_new": False}
     assert (tmp_path / "other.png").read_bytes() == (tmp_path / "emnist62.png").read_bytes()
 
-    task = decode_named(TASKS, {"name": "emnist62", "num_clients": 2, "train_fraction": 1.0, "num_test_clients": 1}, "test", "task")
+    task = decode_named(
+        TASKS, {"name": "emnist62", "num_clients": 2, "train_fraction": 1.0, "num_test_clients": 1}, "test", "task"
+    )
     data = task.make(0)
     assert list(data.clients) == list(three_clients)[:2]
-    np.testing.assert_array_equal(np.asarray(data.test.x)[..., 0], three_clients["f0002_12"][0].astype(np.float32) / 255)
+    np.testing.assert_array_equal(
+        np.asarray(data.test.x)[..., 0], three_clients["f0002_12"][0].astype(np.float32) / 255
+    )
 
 
 def test_clients_are_made_where_there_are_none(call, tmp_path, draw_handwriting):
     images, labels = draw_handwriting(0, 60)
     np.savez(tmp_path / "plain.npz", images=images, labels=labels)
-    code, out, _ = call("data", "add", "plain", "--from", "plain.npz", "--partition", "iid", "--set", "num_partitions=4")
+    code, out, _ = call(
+        "data", "add", "plain", "--from", "plain.npz", "--partition", "iid", "--set", "num_partitions=4"
+    )
     assert code == 0
     assert "4 training clients with 60 images" in out
     assert "clients: name = iid, num_partitions = 4, shuffle = True, seed = 42" in call("data", "show", "plain")[1]
@@ -90,10 +99,16 @@ def test_clients_are_made_where_there_are_none(call, tmp_path, draw_handwriting)
 
 def test_writers_in_training_and_test_are_said_to_be(call, tmp_path, three_clients, write_form):
     for part in ("train", "test"):
-        half = {client: (images[part == "test" :: 2], labels[part == "test" :: 2]) for client, (images, labels) in three_clients.items()}
+        half = {
+            client: (images[part == "test" :: 2], labels[part == "test" :: 2])
+            for client, (images, labels) in three_clients.items()
+        }
         write_form[".h5"](tmp_path / f"fed_emnist_{part}.h5", half)
     assert call("data", "add", "tff", "--from", ".")[0] == 0
-    assert "test images: of 3 clients that also train (the source is split by image, not by client)" in call("data", "show", "tff")[1]
+    assert (
+        "test images: of 3 clients that also train (the source is split by image, not by client)"
+        in call("data", "show", "tff")[1]
+    )
 
 
 # Bad input: each makes a file from three clients and returns its path.
@@ -233,7 +248,10 @@ BAD = {
         leaf_with(lambda content: content["num_samples"].__setitem__(0, 7)),
         r"a.json, client f0000_10: num_samples is 7, but there are 5 images and 5 labels",
     ),
-    "LEAF lists of unequal length": (leaf_with(lambda content: content["users"].append("x")), r"a.json: 4 users but 3 num_samples"),
+    "LEAF lists of unequal length": (
+        leaf_with(lambda content: content["users"].append("x")),
+        r"a.json: 4 users but 3 num_samples",
+    ),
     "LEAF images of another size": (
         leaf_with(lambda content: content["user_data"]["f0001_11"]["x"][2].pop()),
         r"a.json, client f0001_11: image 2 has 783 pixels, not 784; coreshot reads images of 28 x 28",
@@ -246,7 +264,10 @@ BAD = {
         twice,
         r"b.json, client f0000_10: this client was already in a.json, client f0000_10; point --from at files that have each client once",
     ),
-    "HDF5 without examples": (tff_with(lambda file: file.move("examples", "clients")), r"a.h5: there is no group 'examples', only clients"),
+    "HDF5 without examples": (
+        tff_with(lambda file: file.move("examples", "clients")),
+        r"a.h5: there is no group 'examples', only clients",
+    ),
     "HDF5 with a missing group": (
         tff_with(lambda file: file.__delitem__("examples/f0001_11/label")),
         r"a.h5, client f0001_11: there is no 'label' in examples/f0001_11, only pixels; get the file again",
@@ -263,13 +284,19 @@ BAD = {
         tff_with(change_pixels("f0000_10", (4, 28, 28))),
         r"client f0000_10: pixels have shape \(4, 28, 28\) but label has \(5,\)",
     ),
-    "HDF5 with 63 labels": (tff_with(lambda file: file["examples/f0000_10/label"].__setitem__(1, 62)), r"a.h5, client f0000_10: label 62 of image 1"),
+    "HDF5 with 63 labels": (
+        tff_with(lambda file: file["examples/f0000_10/label"].__setitem__(1, 62)),
+        r"a.h5, client f0000_10: label 62 of image 1",
+    ),
     "HDF5 cut short": (cut(".h5"), r"a.h5: not a readable HDF5 file .* it may be cut short"),
     "parquet with a null writer": (
         parquet_with(lambda lines: lines[6].update(writer_id=None)),
         r"a.parquet: writer_id of line 6 is null, so its image belongs to no client; fill or remove that line",
     ),
-    "parquet with a null label": (parquet_with(lambda lines: lines[0].update(character=None)), r"client f0000_10: character of line 0 is null"),
+    "parquet with a null label": (
+        parquet_with(lambda lines: lines[0].update(character=None)),
+        r"client f0000_10: character of line 0 is null",
+    ),
     "parquet images of another size": (
         parquet_with(small_png),
         r"client f0001_11, line 3: the image is 30 x 28, and coreshot reads images of 28 x 28",
@@ -288,16 +315,40 @@ BAD = {
     ),
     "parquet cut short": (cut(".parquet"), r"a.parquet: not a readable parquet file .* it may be cut short"),
     "npz cut short": (cut(".npz"), r"a.npz: not a readable npz file"),
-    "npz without labels": (npz_with(labels=None), r"a.npz: there is no array 'labels', only clients, images; save images and labels"),
-    "npz with fewer labels": (npz_with(labels=np.zeros(3, int)), r"a.npz: 24 images but 3 labels; give one for each image"),
-    "npz with 63 labels": (npz_with(labels=np.arange(24) + 39), r"a.npz, client-2: label 62 of image 10 is none of the 62 classes"),
-    "npz images of another size": (npz_with(images=np.zeros((24, 32, 32), np.uint8)), r"a.npz: images have 32 x 32 pixels"),
-    "npz of objects": (npz_with(clients=np.array([None] * 24)), r"a.npz: not a readable npz file \(Object arrays cannot be loaded"),
-    "npz split": (npz_with(split=np.full(24, 3)), r"a.npz: split of image 0 is 3; 0 is a training client, 1 a test client, 2 an extra one"),
+    "npz without labels": (
+        npz_with(labels=None),
+        r"a.npz: there is no array 'labels', only clients, images; save images and labels",
+    ),
+    "npz with fewer labels": (
+        npz_with(labels=np.zeros(3, int)),
+        r"a.npz: 24 images but 3 labels; give one for each image",
+    ),
+    "npz with 63 labels": (
+        npz_with(labels=np.arange(24) + 39),
+        r"a.npz, client-2: label 62 of image 10 is none of the 62 classes",
+    ),
+    "npz images of another size": (
+        npz_with(images=np.zeros((24, 32, 32), np.uint8)),
+        r"a.npz: images have 32 x 32 pixels",
+    ),
+    "npz of objects": (
+        npz_with(clients=np.array([None] * 24)),
+        r"a.npz: not a readable npz file \(Object arrays cannot be loaded",
+    ),
+    "npz split": (
+        npz_with(split=np.full(24, 3)),
+        r"a.npz: split of image 0 is 3; 0 is a training client, 1 a test client, 2 an extra one",
+    ),
     "npz without clients": (npz_with(clients=None), r"a.npz: says nothing of clients .*--partition dirichlet"),
-    "npz without images": (npz_with(images=np.zeros((0, 28, 28)), labels=np.zeros(0), clients=np.zeros(0)), r"a.npz: there are no images in it"),
+    "npz without images": (
+        npz_with(images=np.zeros((0, 28, 28)), labels=np.zeros(0), clients=np.zeros(0)),
+        r"a.npz: there are no images in it",
+    ),
     "npz that is one array": (one_array, r"a.npz: not a readable npz file"),
-    "JSON of another shape": (leaf_with(lambda content: content.update(users=3)), r"a.json: users and num_samples are not lists"),
+    "JSON of another shape": (
+        leaf_with(lambda content: content.update(users=3)),
+        r"a.json: users and num_samples are not lists",
+    ),
     "LEAF labels in lists": (
         leaf_with(lambda content: content["user_data"]["f0001_11"]["y"].__setitem__(3, [1, 2])),
         r"client f0001_11: label '\[1, 2\]'",
@@ -312,7 +363,10 @@ BAD = {
         r"a.npz: the background is ambiguous: .* say --background black or --background",
     ),
     "two forms": (two_forms, r"holds files of several forms \(leaf, tff\); say which with --form"),
-    "nothing to read": (nothing_to_read, r"no data that coreshot can read; it reads .json \(leaf\), .* Unpack an archive first"),
+    "nothing to read": (
+        nothing_to_read,
+        r"no data that coreshot can read; it reads .json \(leaf\), .* Unpack an archive first",
+    ),
 }
 
 
@@ -333,13 +387,25 @@ def test_bad_input_is_one_sentence_and_leaves_nothing(case, call, tmp_path, home
 
 
 MISTAKES = {
-    "no such file": (("add", "mine", "--from", "nowhere.npz"), "nowhere.npz: there is no such file or folder; check the path."),
-    "no such form": (("add", "mine", "--from", "a.json", "--form", "lef"), "--form: form 'lef' does not exist (did you mean 'leaf'?)"),
+    "no such file": (
+        ("add", "mine", "--from", "nowhere.npz"),
+        "nowhere.npz: there is no such file or folder; check the path.",
+    ),
+    "no such form": (
+        ("add", "mine", "--from", "a.json", "--form", "lef"),
+        "--form: form 'lef' does not exist (did you mean 'leaf'?)",
+    ),
     "another form": (("add", "mine", "--from", "a.json", "--form", "tff"), "a.json: not a readable HDF5 file"),
     "bad name": (("add", "../mine", "--from", "a.json"), "data set name '../mine': a name has at most 64 letters"),
-    "bad background": (("add", "mine", "--from", "a.json", "--background", "grey"), "--background grey: it is black or white."),
+    "bad background": (
+        ("add", "mine", "--from", "a.json", "--background", "grey"),
+        "--background grey: it is black or white.",
+    ),
     "no such partition": (("add", "mine", "--from", "a.json", "--partition", "dirichle"), "did you mean 'dirichlet'?"),
-    "setting without partition": (("add", "mine", "--from", "a.json", "--set", "alpha=1"), "say which with --partition"),
+    "setting without partition": (
+        ("add", "mine", "--from", "a.json", "--set", "alpha=1"),
+        "say which with --partition",
+    ),
     "partition without its number": (
         ("add", "mine", "--from", "a.json", "--partition", "iid"),
         "--partition iid: the key 'num_partitions' is missing",

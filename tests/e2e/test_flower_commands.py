@@ -19,8 +19,14 @@ pytestmark = pytest.mark.filterwarnings("ignore:'click:DeprecationWarning")
         (("certs", "certs", "--sites", "../a"), "a name has at most 64 letters"),
         (("site", "missing.csv", "--superlink", "127.0.0.1:1", "--client", "a", "--insecure"), "there is no such file"),
         (("site", "data.csv", "--superlink", "127.0.0.1:1", "--client", "a"), "give --ca and --key, or --insecure"),
-        (("site", "data.csv", "--superlink", "127.0.0.1:1", "--client", "a/b", "--insecure"), "a name has at most 64 letters"),
-        (("site", "data.csv", "--superlink", "127.0.0.1:1", "--client", "a", "--insecure", "--study", "no.toml"), "there is no such file"),
+        (
+            ("site", "data.csv", "--superlink", "127.0.0.1:1", "--client", "a/b", "--insecure"),
+            "a name has at most 64 letters",
+        ),
+        (
+            ("site", "data.csv", "--superlink", "127.0.0.1:1", "--client", "a", "--insecure", "--study", "no.toml"),
+            "there is no such file",
+        ),
     ],
 )
 def test_mistakes_get_one_sentence(call, tmp_path, monkeypatch, arguments, complaint):
@@ -40,11 +46,19 @@ def test_a_study_needs_the_names_of_its_sites(call, tmp_path, monkeypatch):
 
 
 def test_certificates_name_the_hosts_and_keys_are_secret(call, tmp_path):
-    code, _, _ = call("flower", "certs", tmp_path / "certs", "--hosts", "coordinator.example.org,192.0.2.7", "--sites", "site-1,site-2")
-    assert code == 0
-    names = x509.load_pem_x509_certificate((tmp_path / "certs" / "superlink.pem").read_bytes()).extensions.get_extension_for_class(
-        x509.SubjectAlternativeName
+    code, _, _ = call(
+        "flower",
+        "certs",
+        tmp_path / "certs",
+        "--hosts",
+        "coordinator.example.org,192.0.2.7",
+        "--sites",
+        "site-1,site-2",
     )
+    assert code == 0
+    names = x509.load_pem_x509_certificate(
+        (tmp_path / "certs" / "superlink.pem").read_bytes()
+    ).extensions.get_extension_for_class(x509.SubjectAlternativeName)
     assert names.value.get_values_for_type(x509.DNSName) == ["coordinator.example.org", "localhost"]
     assert [str(address) for address in names.value.get_values_for_type(x509.IPAddress)] == ["192.0.2.7", "127.0.0.1"]
     keys = sorted((tmp_path / "certs").rglob("*.key"))

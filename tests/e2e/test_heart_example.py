@@ -14,9 +14,19 @@ def test_the_example_runs_on_drawn_hospitals(project, tmp_path):
     numbers = json.loads(found.read_text())
     ours, pooled, alone = (
         numbers["splits"][name]["mean"]
-        for name in ("coreshot, one file a hospital", "pooled, logistic regression", "each hospital alone, logistic regression")
+        for name in (
+            "coreshot, one file a hospital",
+            "pooled, logistic regression",
+            "each hospital alone, logistic regression",
+        )
     )
     assert numbers["largest_file"] <= 10_000
     assert ours["auc"] > pooled["auc"] - 0.03
     assert ours["accuracy"] > alone["accuracy"] - 0.03
-    assert set(numbers["left_out"]["coreshot, one file a hospital"]) == {"cleveland", "hungarian", "switzerland", "va", "mean"}
+    assert set(numbers["left_out"]["coreshot, one file a hospital"]) == {
+        "cleveland",
+        "hungarian",
+        "switzerland",
+        "va",
+        "mean",
+    }

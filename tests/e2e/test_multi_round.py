@@ -13,10 +13,10 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from coreshot.experiment import run
-from coreshot.preset import build_preset
+from coreshot.experiments.preset import build_preset
+from coreshot.experiments.run import run
 from coreshot.progress import Silent
-from coreshot.wire import encode_message
+from coreshot.wire.messages import encode_message
 
 # typer 0.20 asks click 8.5 for names that click 9 will not have; that is between the two of them.
 pytestmark = pytest.mark.filterwarnings("ignore:'click:DeprecationWarning")
@@ -96,11 +96,14 @@ def preset(tmp_path_factory):
 @pytest.fixture(scope="module")
 def start(preset):
     """`coreshot run` of the preset in a process of its own, which finds what this one has compiled."""
-    cache = {"JAX_COMPILATION_CACHE_DIR": jax.config.jax_compilation_cache_dir, "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0.1"}
+    cache = {
+        "JAX_COMPILATION_CACHE_DIR": jax.config.jax_compilation_cache_dir,
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0.1",
+    }
     environment = {**os.environ, **cache, "JAX_PLATFORMS": "cpu", "PYTHONUNBUFFERED": "1"}
 
     def begin(folder):
-        command = [sys.executable, "-m", "coreshot.cli", "run", str(preset), "--out", str(folder)]
+        command = [sys.executable, "-m", "coreshot", "run", str(preset), "--out", str(folder)]
         return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
     return begin
@@ -180,7 +183,12 @@ def test_a_run_killed_in_its_rounds_goes_on_from_its_checkpoint(call, preset, fi
     assert without_seconds(rows_of(killed)) == without_seconds(rows_of(finished))
     names = ("posterior.safetensors", "ledger.jsonl", "curve.json")
     assert files_of(killed, *names) == files_of(finished, *names)
-    assert not [path for folder in (finished, killed) for path in folder.rglob("*") if path.name == "checkpoint.safetensors" or path.suffix == ".tmp"]
+    assert not [
+        path
+        for folder in (finished, killed)
+        for path in folder.rglob("*")
+        if path.name == "checkpoint.safetensors" or path.suffix == ".tmp"
+    ]
 
 
 def test_negative_control_the_arms_are_told_apart(finished):
@@ -229,10 +237,12 @@ def test_a_refused_reply_of_a_single_exchange_is_noted(tmp_path, monkeypatch, ar
     def spoilt(message, *, client, **rest):
         is_bad = client == "client-1" and "x" in message.arrays
         return encode_message(
-            replace(message, arrays={**message.arrays, "x": jnp.nan * message.arrays["x"]}) if is_bad else message, client=client, **rest
+            replace(message, arrays={**message.arrays, "x": jnp.nan * message.arrays["x"]}) if is_bad else message,
+            client=client,
+            **rest,
         )
 
-    monkeypatch.setattr("coreshot.crew.encode_message", spoilt)
+    monkeypatch.setattr("coreshot.runtime.executors.encode_message", spoilt)
     run([small_preset(arm)], tmp_path)
     ledger = next(tmp_path.rglob("ledger.jsonl")).read_text()
     assert '"refused"' in ledger
@@ -246,13 +256,25 @@ def one_line(text):
 
 JUMP = 'learner="random_subset", inference="adam", weighting="mass"'
 MISTAKES = {
-    "unknown method": (['arm=[{label="x", method="fed_avgg"}]'], "method 'fed_avgg' does not exist (did you mean 'fed_avg'?)"),
+    "unknown method": (
+        ['arm=[{label="x", method="fed_avgg"}]'],
+        "method 'fed_avgg' does not exist (did you mean 'fed_avg'?)",
+    ),
     "unknown algorithm": (["method.fed_avg.name=fed_prox"], "method 'fed_prox' does not exist"),
     "a learner without inference": (['arm=[{label="x", learner="random_subset"}]'], "add what is missing"),
-    "a learner and a method without inference": (['arm=[{label="x", learner="random_subset", method="fed_avg"}]'], "add what is missing"),
+    "a learner and a method without inference": (
+        ['arm=[{label="x", learner="random_subset", method="fed_avg"}]'],
+        "add what is missing",
+    ),
     "an arm of nothing": (['arm=[{label="x"}]'], "add what is missing"),
-    "a jump start into a one-shot method": ([f'arm=[{{label="x", {JUMP}, method="dosfl"}}]'], "method 'dosfl' is one-shot and cannot start"),
-    "a jump start from two chains": (["inference.adam.num_chains=2", f'arm=[{{label="x", {JUMP}, method="fed_avg"}}]'], "2 samples"),
+    "a jump start into a one-shot method": (
+        [f'arm=[{{label="x", {JUMP}, method="dosfl"}}]'],
+        "method 'dosfl' is one-shot and cannot start",
+    ),
+    "a jump start from two chains": (
+        ["inference.adam.num_chains=2", f'arm=[{{label="x", {JUMP}, method="fed_avg"}}]'],
+        "2 samples",
+    ),
     "no rounds": (["method.fed_avg.num_rounds=0"], "num_rounds = 0"),
     "nobody asked": (["method.fed_avg.cohort_size=0"], "cohort_size = 0"),
     "more asked than there are": (["method.fed_avg.cohort_size=4"], "cohort_size is 4, but there are only 3 clients"),
@@ -265,7 +287,9 @@ MISTAKES = {
 @pytest.mark.parametrize("case", MISTAKES)
 def test_a_mistake_gets_one_line_and_exit_code_2(call, preset, tmp_path, case):
     overrides, words = MISTAKES[case]
-    code, _, errors = call("run", preset, *(part for override in overrides for part in ("--set", override)), "--out", tmp_path / "out")
+    code, _, errors = call(
+        "run", preset, *(part for override in overrides for part in ("--set", override)), "--out", tmp_path / "out"
+    )
     assert code == 2
     assert one_line(errors)
     assert words in errors

@@ -6,12 +6,14 @@ from dataclasses import dataclass, field
 import pytest
 
 from coreshot.api import distill
-from coreshot.data.records import read_records
-from coreshot.model_folder import by_client, open_model, write_model
-from coreshot.model_page import evaluate_model, model_page
-from coreshot.study_file import read_study
+from coreshot.data.files import read_records
+from coreshot.fitted.folder import by_client, open_model, write_model
+from coreshot.report.model_page import evaluate_model, model_page
+from coreshot.study.file import read_study
 
-CHROMIUM = next((path for name in ("chromium", "chromium-browser", "google-chrome", "chrome") if (path := shutil.which(name))), None)
+CHROMIUM = next(
+    (path for name in ("chromium", "chromium-browser", "google-chrome", "chrome") if (path := shutil.which(name))), None
+)
 playwright = pytest.importorskip("playwright.sync_api", reason="the browser's driver, playwright, is not installed")
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium on PATH, and tests download none")
 
@@ -31,16 +33,18 @@ arm = [{ label = "noise + Adam", learner = "noise", inference = "adam", weightin
 @pytest.fixture(scope="module")
 def browser():
     with playwright.sync_playwright() as driver:
-        opened = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])  # root, as in a container, has no sandbox
+        opened = driver.chromium.launch(
+            executable_path=CHROMIUM, args=["--no-sandbox"]
+        )  # root, as in a container, has no sandbox
         yield opened
         opened.close()
 
 
 @pytest.fixture(scope="module")
 def run_page(tmp_path_factory):
-    from coreshot.experiment import run
-    from coreshot.preset import load_preset
-    from coreshot.report import write_report
+    from coreshot.experiments.preset import load_preset
+    from coreshot.experiments.run import run
+    from coreshot.report.run_report import write_report
 
     folder = tmp_path_factory.mktemp("page")
     (folder / "small.toml").write_text(RUN)
@@ -57,8 +61,13 @@ def heart_page(project, tmp_path_factory):
     files = {}
     for index, name in enumerate(("north", "south", "a site with quite a long name - and more")):
         path = folder / f"{index}.csv"
-        lines = [f"{40 + row % 40},{row % 2},{1 + row % 4},,,,,{90 + row},0,1.0,,,,{int(row * 7 % 40 > 19)}" for row in range(60 + index)]
-        path.write_text("\n".join(["age,sex,cp,trestbps,chol,fbs,restecg,thalach,exang,oldpeak,slope,ca,thal,num", *lines]) + "\n")
+        lines = [
+            f"{40 + row % 40},{row % 2},{1 + row % 4},,,,,{90 + row},0,1.0,,,,{int(row * 7 % 40 > 19)}"
+            for row in range(60 + index)
+        ]
+        path.write_text(
+            "\n".join(["age,sex,cp,trestbps,chol,fbs,restecg,thalach,exang,oldpeak,slope,ca,thal,num", *lines]) + "\n"
+        )
         records = read_records(path, study.inputs, study.target)
         files[path] = distill(study, records.x, records.y, client=name)
     fitted = write_model(folder / "model", study_file.read_text(), by_client(files), None, "mass", 0)
@@ -109,7 +118,9 @@ def test_tables_and_figures_are_there_and_nothing_is_fetched(visit, page_path):
     name, path = page_path
     seen = visit(path, DESK)
     seen.page.evaluate("document.querySelectorAll('details').forEach(one => one.open = true)")
-    rows = seen.page.eval_on_selector_all("table", "tables => tables.map(table => table.querySelectorAll('tbody tr').length)")
+    rows = seen.page.eval_on_selector_all(
+        "table", "tables => tables.map(table => table.querySelectorAll('tbody tr').length)"
+    )
     assert len(rows) == TABLES[name]
     assert min(rows) >= 1
     images = seen.page.eval_on_selector_all(
@@ -132,7 +143,9 @@ def test_it_fits_a_phone(visit, page_path):
 def test_a_keyboard_reaches_everything(visit, page_path):
     """Tab comes to every link, control, fold and table that scrolls, in the order of the page, and each shows that it has the focus."""
     seen = visit(page_path[1], DESK)
-    wanted = seen.page.eval_on_selector_all("a[href], summary, input, [tabindex='0']", "all => all.filter(one => one.checkVisibility()).length")
+    wanted = seen.page.eval_on_selector_all(
+        "a[href], summary, input, [tabindex='0']", "all => all.filter(one => one.checkVisibility()).length"
+    )
     reached = []
     for _ in range(wanted):
         seen.page.keyboard.press("Tab")

@@ -5,8 +5,8 @@ import json
 import pytest
 
 from coreshot.errors import CoreshotError
+from coreshot.experiments.sweep import sweep
 from coreshot.progress import Silent
-from coreshot.sweep import sweep
 
 PRESET = """
 title = "a tiny search"

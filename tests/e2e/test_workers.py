@@ -59,12 +59,15 @@ def preset(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def environment():
-    cache = {"JAX_COMPILATION_CACHE_DIR": jax.config.values["jax_compilation_cache_dir"], "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0.1"}
+    cache = {
+        "JAX_COMPILATION_CACHE_DIR": jax.config.values["jax_compilation_cache_dir"],
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0.1",
+    }
     return {**os.environ, "JAX_PLATFORMS": "cpu", **cache}
 
 
 def command(*arguments):
-    return [sys.executable, "-m", "coreshot.cli", "run", *map(str, arguments)]
+    return [sys.executable, "-m", "coreshot", "run", *map(str, arguments)]
 
 
 def messages_of(folder):
@@ -87,7 +90,9 @@ def with_workers(preset, environment, tmp_path_factory):
     """Killed as soon as a client has answered, then run again, with two workers."""
     folder = tmp_path_factory.mktemp("workers") / "run"
     arguments = command(preset, "--out", folder, "--workers", 2, "--client-minutes", 5)
-    with subprocess.Popen(arguments, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True) as process:
+    with subprocess.Popen(
+        arguments, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
+    ) as process:
         while not messages_of(folder):
             assert process.poll() is None
             time.sleep(0.005)

@@ -31,7 +31,13 @@ def outside() -> str:
 def call(folder: Path, arguments: list[str]) -> dict:
     """Output goes to files: what a command leaves running would keep a pipe open."""
     with (folder / "stdout").open("w") as stdout, (folder / "stderr").open("w") as stderr:
-        code = subprocess.run([sys.executable, "-m", "coreshot.cli", *arguments], stdout=stdout, stderr=stderr, check=False, timeout=400).returncode
+        code = subprocess.run(
+            [sys.executable, "-m", "coreshot", *arguments],
+            stdout=stdout,
+            stderr=stderr,
+            check=False,
+            timeout=400,
+        ).returncode
     return {"code": code, "stdout": (folder / "stdout").read_text(), "stderr": (folder / "stderr").read_text()}
 
 
@@ -44,10 +50,28 @@ def main(folder: Path, preset: str) -> None:
         "certs": ["certs", certs, "--sites", names],
         "strangers": ["certs", strangers, "--sites", "client-0"],
         "up": ["up", federation, "--preset", preset, "--certs", certs],
-        "run": ["run", preset, "--federation", federation, "--out", folder / "run", "--quorum", "5", "--answer-seconds", "300"],
+        "run": [
+            "run",
+            preset,
+            "--federation",
+            federation,
+            "--out",
+            folder / "run",
+            "--quorum",
+            "5",
+            "--answer-seconds",
+            "300",
+        ],
         "status": ["status", federation, "--json"],
         # A node with the authority's certificate, and a key that nobody has registered.
-        "stranger": ["site", federation / "sites" / "client-0" / "data.npz", "--client", "client-0", "--home", folder / "stranger"],
+        "stranger": [
+            "site",
+            federation / "sites" / "client-0" / "data.npz",
+            "--client",
+            "client-0",
+            "--home",
+            folder / "stranger",
+        ],
         "down": ["down", federation],
         "status after": ["status", federation, "--json"],
     }
@@ -55,7 +79,14 @@ def main(folder: Path, preset: str) -> None:
     for name, arguments in commands.items():
         if name == "stranger":
             address = json.loads((federation / "federation.json").read_text())["address"]
-            arguments += ["--superlink", address, "--ca", certs / "ca.pem", "--key", strangers / "sites" / "client-0.key"]
+            arguments += [
+                "--superlink",
+                address,
+                "--ca",
+                certs / "ca.pem",
+                "--key",
+                strangers / "sites" / "client-0.key",
+            ]
         said[name] = call(folder, ["flower", *map(str, arguments)])
     (folder / "said.json").write_text(json.dumps(said, indent=1))
 

@@ -19,8 +19,8 @@ import psutil
 import pytest
 from flwr.supercore.task_identity import TaskIdentity
 
-from coreshot.experiment import run
-from coreshot.preset import Preset, load_preset
+from coreshot.experiments.preset import Preset, load_preset
+from coreshot.experiments.run import run
 
 FAULTS = Path(__file__).parent / "faults"
 CHEAP = """
@@ -59,14 +59,17 @@ def as_task(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(scope="session")
 def environment() -> dict[str, str]:
     """One cache of compiled programs for all processes: the local run fills it."""
-    cache = {"JAX_COMPILATION_CACHE_DIR": jax.config.values["jax_compilation_cache_dir"], "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
+    cache = {
+        "JAX_COMPILATION_CACHE_DIR": jax.config.values["jax_compilation_cache_dir"],
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+    }
     return {**os.environ, "JAX_PLATFORMS": "cpu", "COLUMNS": "160", **cache}
 
 
 @pytest.fixture(scope="session")
 def coreshot(environment: dict[str, str]) -> Callable[..., subprocess.CompletedProcess[str]]:
     def call(*arguments: Any, timeout: float = 400) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "coreshot.cli", *map(str, arguments)]
+        command = [sys.executable, "-m", "coreshot", *map(str, arguments)]
         return subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=timeout)
 
     return call
@@ -103,10 +106,23 @@ class Sites:
 
     def start(self, name: str, data: Path, *options: str, **fault: str) -> None:
         extra = {**fault, "PYTHONPATH": str(FAULTS)} if fault else {}
-        command = [sys.executable, "-m", "coreshot.cli", "flower", "site", str(data), "--superlink", self.address, "--client", name]
+        command = [
+            sys.executable,
+            "-m",
+            "coreshot",
+            "flower",
+            "site",
+            str(data),
+            "--superlink",
+            self.address,
+            "--client",
+            name,
+        ]
         command += ["--home", str(self.folder / f"home-{name}"), *(options or ["--insecure"])]
         with (self.folder / f"{name}.log").open("ab") as log:
-            self.processes[name] = psutil.Popen(command, env={**self.environment, **extra}, stdout=log, stderr=log, start_new_session=True)
+            self.processes[name] = psutil.Popen(
+                command, env={**self.environment, **extra}, stdout=log, stderr=log, start_new_session=True
+            )
 
     def kill(self, name: str) -> None:
         """As if its machine had lost its power."""
@@ -117,10 +133,12 @@ class Sites:
         process.wait()
 
     def run_command(self, preset: Path, out: Path, *options: Any) -> list[str]:
-        return list(map(str, ["flower", "run", preset, "--federation", self.folder / "federation", "--out", out, *options]))
+        return list(
+            map(str, ["flower", "run", preset, "--federation", self.folder / "federation", "--out", out, *options])
+        )
 
     def started(self, command: list[str]) -> subprocess.Popen[str]:
-        line = [sys.executable, "-m", "coreshot.cli", *command]
+        line = [sys.executable, "-m", "coreshot", *command]
         return subprocess.Popen(line, env=self.environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
     def log_of(self, name: str) -> str:
@@ -162,7 +180,9 @@ def without_times(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 def same_files(one: Path, other: Path, pattern: str) -> bool:
     """Bit for bit, and there is something to compare."""
     names = {path.relative_to(one) for path in one.glob(pattern)}
-    return bool(names) and all((other / name).is_file() and (one / name).read_bytes() == (other / name).read_bytes() for name in names)
+    return bool(names) and all(
+        (other / name).is_file() and (one / name).read_bytes() == (other / name).read_bytes() for name in names
+    )
 
 
 @pytest.fixture(scope="session")

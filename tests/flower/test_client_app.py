@@ -10,15 +10,15 @@ from flwr.app import Context, Message, RecordDict
 from flwr.app.message_type import MessageType
 
 from coreshot import distill
-from coreshot.child import Worker
 from coreshot.errors import CoreshotError
-from coreshot.flower.carry import bytes_of, records_of
 from coreshot.flower.client_app import _inbox, app
+from coreshot.flower.messages import bytes_of, records_of
 from coreshot.flower.work import CLIENT, UNABLE, WORK, Work
 from coreshot.keys import named_key
-from coreshot.types import Message as Sent
-from coreshot.wire import encode_message, pack, read_header, unpack
-from coreshot.worker import key_words
+from coreshot.runtime.worker_main import key_words
+from coreshot.runtime.worker_process import Worker
+from coreshot.wire.messages import Message as Sent
+from coreshot.wire.messages import encode_message, pack, read_header, unpack
 
 pytestmark = pytest.mark.usefixtures("as_task")
 
@@ -38,7 +38,11 @@ def site(study, make_points, tmp_path):
     def ask(x=points.x, y=points.y, seconds=600.0, **config):
         path = tmp_path / "data.npz"
         np.savez(path, x=np.asarray(x), y=np.asarray(y))
-        settings = {"client-id": "site-1", "data-path": str(path), **{key.replace("_", "-"): value for key, value in config.items()}}
+        settings = {
+            "client-id": "site-1",
+            "data-path": str(path),
+            **{key.replace("_", "-"): value for key, value in config.items()},
+        }
         context = Context(run_id=1, node_id=2, node_config=settings, state=RecordDict(), run_config={})
         content = records_of(encode_message(Sent("invitation", 0, {}), study_hash=study.hash, client="site-1"))
         key = key_words(named_key(jax.random.key(0), "clients"))
@@ -107,7 +111,11 @@ def test_it_says_its_name_when_asked():
 
 
 def test_messages_cross_to_the_last_bit(study):
-    arrays = {"a/b": np.arange(6, dtype=np.int32).reshape(2, 3), "c": np.asarray([1.5, -0.0, np.pi], np.float32), "d": np.zeros(0, np.uint8)}
+    arrays = {
+        "a/b": np.arange(6, dtype=np.int32).reshape(2, 3),
+        "c": np.asarray([1.5, -0.0, np.pi], np.float32),
+        "d": np.zeros(0, np.uint8),
+    }
     sent = Sent("coreset", 3, arrays)
     for data in (
         encode_message(sent, study_hash=study.hash, client="é"),

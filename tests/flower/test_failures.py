@@ -5,12 +5,14 @@ import time
 
 import pytest
 
-from coreshot.preset import load_preset
+from coreshot.experiments.preset import load_preset
 
 pytestmark = pytest.mark.filterwarnings("ignore:'click:DeprecationWarning")
 
 
-def test_a_run_ends_with_the_rest_and_names_each_who_failed(federation, coreshot, cheap, tmp_path, messages_in, wait_until):
+def test_a_run_ends_with_the_rest_and_names_each_who_failed(
+    federation, coreshot, cheap, tmp_path, messages_in, wait_until
+):
     preset, gate, mark = load_preset(str(cheap), ["task.num_clients=8"]), tmp_path / "gate", tmp_path / "mark"
     gate.touch()
     faults = {

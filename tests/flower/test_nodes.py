@@ -13,22 +13,22 @@ import safetensors.numpy
 from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, RecordDict
 
 from coreshot.api import distill
-from coreshot.child import read_frame
-from coreshot.data.records import read_records
+from coreshot.data.files import read_records
 from coreshot.errors import CoreshotError
+from coreshot.fitted.folder import open_model, write_model
 from coreshot.flower import nodes as nodes_module
-from coreshot.flower.carry import bytes_of, records_of
+from coreshot.flower.messages import bytes_of, records_of
 from coreshot.flower.nodes import Nodes, Patience
-from coreshot.flower.order import Order
+from coreshot.flower.runs import Order
 from coreshot.flower.study_run import fit_study
 from coreshot.flower.work import CLIENT, UNABLE, Work
 from coreshot.inference import MapEstimate
 from coreshot.methods import OneShot
-from coreshot.model_folder import open_model, write_model
-from coreshot.simulate import simulate
-from coreshot.study_file import read_study
-from coreshot.wire import Ledger
-from coreshot.worker import answer_job
+from coreshot.runtime.simulate import simulate
+from coreshot.runtime.worker_main import answer_job
+from coreshot.runtime.worker_process import read_frame
+from coreshot.study.file import read_study
+from coreshot.wire.ledger import Ledger
 
 NOISE = {"name": "noise", "num_points": 4, "init_scale": 0.5}
 
@@ -71,7 +71,11 @@ class PretendedGrid:
 
     def get_nodes(self):
         self.num_looks += 1
-        return [SimpleNamespace(node_id=key, name=node.name) for key, node in self.nodes.items() if self.num_looks > node.after]
+        return [
+            SimpleNamespace(node_id=key, name=node.name)
+            for key, node in self.nodes.items()
+            if self.num_looks > node.after
+        ]
 
     def push_messages(self, messages):
         for message in messages:
@@ -99,7 +103,10 @@ class PretendedGrid:
         if node.fault.isdigit():
             return Message(Error(int(node.fault), "a text of Flower's that quotes record 1234"), reply_to=message)
         if node.fault == "strange":
-            return Message(RecordDict({"arrays": ArrayRecord({"x": Array("float32", (1,), "numpy.ndarray", b"cos\nsystem\n")})}), reply_to=message)
+            return Message(
+                RecordDict({"arrays": ArrayRecord({"x": Array("float32", (1,), "numpy.ndarray", b"cos\nsystem\n")})}),
+                reply_to=message,
+            )
         return Message(records_of(self.reply(message.content, node)), reply_to=message)
 
     def reply(self, content, node):
@@ -109,7 +116,9 @@ class PretendedGrid:
         if isinstance(points, Path):
             head["data"] = str(points)
         else:
-            parts.append(safetensors.numpy.save({name: np.asarray(getattr(points, name)) for name in ("x", "y", "weight")}))
+            parts.append(
+                safetensors.numpy.save({name: np.asarray(getattr(points, name)) for name in ("x", "y", "weight")})
+            )
         answer_job(head, parts, pipe)
         pipe.seek(0)
         while (frame := read_frame(pipe))[0]["kind"] != "reply":
@@ -137,7 +146,9 @@ def federate(study, method, make_points):
             on_exchange=lambda seen: notes.extend(seen.notes),
         )
         assert all(replies[key].data == local[key].data for key in replies)
-        return SimpleNamespace(clients=sorted(name for _, name in replies), notes=notes, said=said, ledger=ledger, grid=grid)
+        return SimpleNamespace(
+            clients=sorted(name for _, name in replies), notes=notes, said=said, ledger=ledger, grid=grid
+        )
 
     return run
 
@@ -145,7 +156,11 @@ def federate(study, method, make_points):
 def test_answers_are_the_local_runners_in_whatever_order_they_come(federate):
     found = federate([Node("client-2"), Node("client-0"), Node("client-1")])
     assert found.clients == ["client-0", "client-1", "client-2"]
-    assert [entry.client for entry in found.ledger.entries if entry.direction == "up"] == ["client-0", "client-1", "client-2"]
+    assert [entry.client for entry in found.ledger.entries if entry.direction == "up"] == [
+        "client-0",
+        "client-1",
+        "client-2",
+    ]
     assert found.notes == []
 
 
@@ -154,18 +169,27 @@ def test_a_registered_name_needs_no_introduction_and_is_believed_before_the_node
     found = federate([Node("client-0", name="client-0"), Node("client-2", name="client-1")], num_clients=3)
     assert not any("query" in message for message in found.grid.asked)
     assert found.clients == ["client-0"]
-    assert "client-1: reply refused in round 0: client client-2, round 0, coreset: came in the name of client-1" in found.notes[0]
+    assert (
+        "client-1: reply refused in round 0: client client-2, round 0, coreset: came in the name of client-1"
+        in found.notes[0]
+    )
     assert "client-2: its node did not join within 0.1 s" in found.notes[1]
 
 
 def test_one_that_joins_while_others_work_is_asked_as_well(federate):
-    found = federate([Node("client-0", fault="silent"), Node("client-1"), Node("client-2", after=5)], join_seconds=0.01, answer_seconds=4)
+    found = federate(
+        [Node("client-0", fault="silent"), Node("client-1"), Node("client-2", after=5)],
+        join_seconds=0.01,
+        answer_seconds=4,
+    )
     assert found.clients == ["client-1", "client-2"]
     assert "client-0: its answer did not come within 4 s" in found.notes[0]
 
 
 def test_one_that_joins_in_time_is_asked_even_if_the_others_time_to_answer_is_over(federate):
-    found = federate([Node("client-0"), Node("client-1", after=300)], num_clients=2, join_seconds=20, answer_seconds=0.1)
+    found = federate(
+        [Node("client-0"), Node("client-1", after=300)], num_clients=2, join_seconds=20, answer_seconds=0.1
+    )
     assert found.clients == ["client-0", "client-1"]
 
 
@@ -205,7 +229,9 @@ def test_flowers_errors_are_booked_with_a_reason_and_without_its_text(federate, 
 
 def test_a_reason_that_a_site_gives_is_passed_on(federate):
     found = federate([Node("client-0"), Node("client-1", fault=str(UNABLE))], num_clients=2)
-    assert "client-1: a text of Flower's that quotes record 1234" in found.notes[0]  # in the product, of the sentences of client_app alone
+    assert (
+        "client-1: a text of Flower's that quotes record 1234" in found.notes[0]
+    )  # in the product, of the sentences of client_app alone
 
 
 def test_a_site_that_was_started_again_takes_the_place_of_its_old_node(federate):
@@ -216,7 +242,8 @@ def test_a_site_that_was_started_again_takes_the_place_of_its_old_node(federate)
 def test_fewer_than_the_quorum_are_an_error_that_names_them_and_keeps_what_came(federate):
     replies = {}
     with pytest.raises(
-        CoreshotError, match=r"1 of 3 replies can be used, and the quorum is 2; .*client-1: its node went away.*client-2: its node did not"
+        CoreshotError,
+        match=r"1 of 3 replies can be used, and the quorum is 2; .*client-1: its node went away.*client-2: its node did not",
     ):
         federate([Node("client-0"), Node("client-1", fault="5")], replies=replies, quorum=2)
     assert list(replies) == [(0, "client-0")]
@@ -225,7 +252,9 @@ def test_fewer_than_the_quorum_are_an_error_that_names_them_and_keeps_what_came(
 
 
 def test_nobody_at_all_is_an_error_too(federate):
-    with pytest.raises(CoreshotError, match=r"0 of 3 replies can be used, and the quorum is 1; .*client-2: its node did not join"):
+    with pytest.raises(
+        CoreshotError, match=r"0 of 3 replies can be used, and the quorum is 1; .*client-2: its node did not join"
+    ):
         federate([])
 
 
@@ -261,14 +290,23 @@ features = { name = "identity", dimension = 1 }
 
 def test_a_study_over_flower_makes_the_folder_that_files_would_have_made(tmp_path):
     """Two of three sites answer; the model is that of `coreshot fit` with the files of `coreshot distill`."""
-    lines = {"site-1": [(30, "no"), (80, "yes"), (40, "no")], "site-2": [(90, "yes"), (25, "no")], "site-3": [(200, "no"), (30, "perhaps")]}
+    lines = {
+        "site-1": [(30, "no"), (80, "yes"), (40, "no")],
+        "site-2": [(90, "yes"), (25, "no")],
+        "site-3": [(200, "no"), (30, "perhaps")],
+    }
     paths = {name: tmp_path / f"{name}.csv" for name in lines}
     for name, path in paths.items():
         path.write_text("age,ill\n" + "".join(f"{age},{ill}\n" for age, ill in lines[name]))
     study_path = tmp_path / "study.toml"
     study_path.write_text(STUDY)
     grid = PretendedGrid({0: Node("site-2"), 1: Node("site-1"), 2: Node("site-3", fault=str(UNABLE))}, paths)
-    order = Order(out=str(tmp_path / "out"), patience=Patience(join_seconds=0.1, answer_seconds=60), study=STUDY, clients=tuple(paths))
+    order = Order(
+        out=str(tmp_path / "out"),
+        patience=Patience(join_seconds=0.1, answer_seconds=60),
+        study=STUDY,
+        clients=tuple(paths),
+    )
     order.write(tmp_path / "order.json")
     assert Order.read(tmp_path / "order.json") == order
     fit_study(order, Nodes(grid, order.patience, lambda line: None))
@@ -279,6 +317,8 @@ def test_a_study_over_flower_makes_the_folder_that_files_would_have_made(tmp_pat
     write_model(tmp_path / "by-files", STUDY, files, None, "mass", 0)
     one, two = open_model(tmp_path / "out" / "model"), open_model(tmp_path / "by-files")
     assert one.coresets() == two.coresets() == files
-    assert {path.name for path in one.path.rglob("*")} == {path.name for path in two.path.rglob("*")}  # the posterior's name is its hash
+    assert {path.name for path in one.path.rglob("*")} == {
+        path.name for path in two.path.rglob("*")
+    }  # the posterior's name is its hash
     [note] = json.loads((tmp_path / "out" / "notes.json").read_text())
     assert note.startswith("site-3: reply refused in round 0")

@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-from coreshot.preset import load_preset
+from coreshot.experiments.preset import load_preset
 
 pytestmark = pytest.mark.filterwarnings("ignore:'click:DeprecationWarning")
 
@@ -17,7 +17,12 @@ def test_a_superlink_that_dies_costs_only_what_had_not_arrived(
     gate.touch()
     for index in range(5):
         fault = {"FAULT": "hang", "FAULT_GATE": str(gate)} if index > 2 else {}
-        federation.start(f"client-{index}", federation.data_of(preset, f"client-{index}"), FAULT_MARK=str(tmp_path / f"mark-{index}"), **fault)
+        federation.start(
+            f"client-{index}",
+            federation.data_of(preset, f"client-{index}"),
+            FAULT_MARK=str(tmp_path / f"mark-{index}"),
+            **fault,
+        )
     command = federation.run_command(cheap, out, "--answer-seconds", 400)
     with federation.started(command) as process:
         wait_until(lambda: len(messages_in(out)) == 3, 300, "three coresets")

@@ -40,7 +40,11 @@ num_clients = 2
 
 @pytest.fixture(scope="module")
 def has_namespaces():
-    return subprocess.run(["unshare", "-rn", "true"], capture_output=True, check=False).returncode == 0 if sys.platform == "linux" else False
+    return (
+        subprocess.run(["unshare", "-rn", "true"], capture_output=True, check=False).returncode == 0
+        if sys.platform == "linux"
+        else False
+    )
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +53,7 @@ def folder(tmp_path_factory, environment, has_namespaces):
     folder = tmp_path_factory.mktemp("secure")
     preset = folder / "tiny.toml"
     preset.write_text(TINY)
-    local = [sys.executable, "-m", "coreshot.cli", "run", str(preset), "--out", str(folder / "local")]
+    local = [sys.executable, "-m", "coreshot", "run", str(preset), "--out", str(folder / "local")]
     subprocess.run(local, env=environment, check=True, capture_output=True, timeout=300)
     alone = [sys.executable, str(Path(__file__).parent / "alone.py"), str(folder), str(preset)]
     prefix, suffix = (["unshare", "-rn"], ["--namespace"]) if has_namespaces else ([], [])
@@ -64,7 +68,16 @@ def said(folder):
 
 def test_every_command_says_the_truth_by_its_exit_code(said):
     codes = {name: answer["code"] for name, answer in said.items() if name != "outside"}
-    assert codes == {"certs": 0, "strangers": 0, "up": 0, "run": 0, "status": 0, "stranger": codes["stranger"], "down": 0, "status after": 1}, said
+    assert codes == {
+        "certs": 0,
+        "strangers": 0,
+        "up": 0,
+        "run": 0,
+        "status": 0,
+        "stranger": codes["stranger"],
+        "down": 0,
+        "status after": 1,
+    }, said
 
 
 def test_coresets_weights_ledgers_and_rows_are_the_local_runners(said, folder, check_same_run):
@@ -97,7 +110,9 @@ def test_nothing_is_left_running(said):
 def test_no_connection_leaves_the_machine(said, has_namespaces):
     """All of the above happened where nothing but loopback exists."""
     if not has_namespaces:
-        pytest.skip("this machine forbids network namespaces (unshare -rn), so only loopback addresses were used, unproven")
+        pytest.skip(
+            "this machine forbids network namespaces (unshare -rn), so only loopback addresses were used, unproven"
+        )
     assert "unreachable" in said["outside"]
     assert said["run"]["code"] == 0
 

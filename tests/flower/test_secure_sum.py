@@ -71,7 +71,9 @@ class Sites:
 def secure_mean(missing=(), since=0):
     context = LegacyContext(context_of(1), strategy=Summing())
     context.state.config_records[MAIN_CONFIGS_RECORD] = ConfigRecord({Key.CURRENT_ROUND: 1})
-    context.state.array_records[MAIN_PARAMS_RECORD] = compat.parameters_to_arrayrecord(ndarrays_to_parameters([VECTORS[10]]), True)
+    context.state.array_records[MAIN_PARAMS_RECORD] = compat.parameters_to_arrayrecord(
+        ndarrays_to_parameters([VECTORS[10]]), True
+    )
     workflow()(Sites(missing, since), context)
     return context.strategy.total
 
@@ -85,7 +87,10 @@ def test_it_refuses_a_context_of_the_message_api():
         workflow()(Sites((), 0), context_of(1))
 
 
-@pytest.mark.parametrize(("missing", "since", "nodes"), [((), 0, range(10, 15)), ((12, 14), VECTOR, (10, 11, 13)), ((12,), UNMASK, range(10, 15))])
+@pytest.mark.parametrize(
+    ("missing", "since", "nodes"),
+    [((), 0, range(10, 15)), ((12, 14), VECTOR, (10, 11, 13)), ((12,), UNMASK, range(10, 15))],
+)
 def test_by_its_old_interface_it_sums_up_to_rounding_also_without_those_who_drop_out_late(missing, since, nodes):
     error = np.abs(secure_mean(missing, since) - mean_of(nodes)).max()
     assert 1e-7 < error < 3e-4  # quantised: not the local runner's bits

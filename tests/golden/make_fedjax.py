@@ -35,7 +35,10 @@ def make_params() -> dict[str, dict[str, np.ndarray]]:
     draws = np.random.default_rng(1)
     shapes = {"Dense_0": (2, 8), "Dense_1": (8, 3)}
     return {
-        layer: {"kernel": draws.normal(size=shape).astype(np.float32) / 2, "bias": 0.1 * draws.normal(size=shape[1]).astype(np.float32)}
+        layer: {
+            "kernel": draws.normal(size=shape).astype(np.float32) / 2,
+            "bias": 0.1 * draws.normal(size=shape[1]).astype(np.float32),
+        }
         for layer, shape in shapes.items()
     }
 
@@ -64,12 +67,21 @@ def main() -> None:
     whole = fedjax.PaddedBatchHParams(batch_size=8)
     adam = fedjax.optimizers.adam(0.05)
     results = {
-        "fed_avg": run(fed_avg.federated_averaging(gradient, adam, fedjax.optimizers.sgd(0.7, momentum=0.9), batches), datasets),
+        "fed_avg": run(
+            fed_avg.federated_averaging(gradient, adam, fedjax.optimizers.sgd(0.7, momentum=0.9), batches), datasets
+        ),
         "mime": run(mime.mime(each_loss, adam, batches, whole, 0.8), datasets),
-        "mime_momentum": run(mime.mime(each_loss, fedjax.optimizers.sgd(0.1, momentum=0.9), batches, whole, 1.0), datasets),
+        "mime_momentum": run(
+            mime.mime(each_loss, fedjax.optimizers.sgd(0.1, momentum=0.9), batches, whole, 1.0), datasets
+        ),
         "mime_lite": run(mime_lite.mime_lite(each_loss, adam, batches, whole, 0.8), datasets),
     }
-    arrays = {f"{method}/{layer}/{leaf}": array for method, tree in results.items() for layer, part in tree.items() for leaf, array in part.items()}
+    arrays = {
+        f"{method}/{layer}/{leaf}": array
+        for method, tree in results.items()
+        for layer, part in tree.items()
+        for leaf, array in part.items()
+    }
     arrays |= {f"start/{layer}/{leaf}": array for layer, part in make_params().items() for leaf, array in part.items()}
     for name, examples in clients.items():
         arrays[f"data/{name}/x"], arrays[f"data/{name}/label"] = examples["x"], examples["label"]

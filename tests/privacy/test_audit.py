@@ -23,7 +23,7 @@ from coreshot.data import FederatedData
 from coreshot.errors import CoreshotError
 from coreshot.methods import METHODS
 from coreshot.privacy.accounting import epsilon_of
-from coreshot.release import Release
+from coreshot.privacy.releases import Release
 from coreshot.study import Study
 from coreshot.types import points_of
 
@@ -129,7 +129,9 @@ def test_messages_without_randomness():
 
 @pytest.mark.parametrize("mean", [0.2, 1.0, 2.5])
 def test_epsilon_of_two_gaussians_is_the_accountants(mean):
-    assert gaussian_epsilon(mean, 1e-5) == pytest.approx(epsilon_of((Release("a", "b", "gaussian", 1.0, 1 / mean),), 1e-5), rel=2e-3)
+    assert gaussian_epsilon(mean, 1e-5) == pytest.approx(
+        epsilon_of((Release("a", "b", "gaussian", 1.0, 1 / mean),), 1e-5), rel=2e-3
+    )
     assert gaussian_epsilon(0.0, 1e-5) == gaussian_epsilon(1e-9, 1e-5) == 0
 
 
@@ -199,7 +201,9 @@ def test_a_canary_is_far_off_and_of_the_rarest_class():
     planted = canary(points, "classification")
     assert np.asarray(planted.x).tolist() == [[1.0, 1.0]]
     assert np.asarray(planted.y).tolist() == [[0, 0, 1]]
-    assert np.asarray(canary(points_of([[0.0], [1.0], [1.0]], [[-3.0], [1.0], [1.0]]), "regression").y).tolist() == [[-3.0]]
+    assert np.asarray(canary(points_of([[0.0], [1.0], [1.0]], [[-3.0], [1.0], [1.0]]), "regression").y).tolist() == [
+        [-3.0]
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -216,7 +220,9 @@ def data(make_points):
 def make_method(make_study):
     def make(settings, **changes):
         plain = make_study("classification")
-        return Study(plain.agreement, plain.network, method=decode_named(METHODS, {**settings, **changes}, "test", "method"))
+        return Study(
+            plain.agreement, plain.network, method=decode_named(METHODS, {**settings, **changes}, "test", "method")
+        )
 
     return make
 
@@ -285,7 +291,10 @@ def test_private_moments_through_the_wire(make_method, data, tmp_path):
     audit(subject, 150, tmp_path)
     found = findings(subject, read_trials(tmp_path), 0.999)
     lines = [json.loads(line) for line in (tmp_path / "trials.jsonl").read_text().splitlines()]
-    clues = {which: np.array([line["record"] for line in lines if line["which"] == which])[:, 0] for which in ("all", "without")}
+    clues = {
+        which: np.array([line["record"] for line in lines if line["which"] == which])[:, 0]
+        for which in ("all", "without")
+    }
     scale = study.releases[0].noise_multiplier
     assert np.mean(clues["all"]) - np.mean(clues["without"]) == pytest.approx(1, abs=4 * scale * math.sqrt(2 / 150))
     assert np.std(np.concatenate([one - one.mean() for one in clues.values()])) == pytest.approx(scale, rel=0.2)
@@ -296,7 +305,9 @@ def test_private_moments_through_the_wire(make_method, data, tmp_path):
 
 
 def test_noise_that_is_left_out_is_caught(make_method, data, tmp_path, monkeypatch):
-    monkeypatch.setattr("coreshot.privacy.gaussian_moments.rounded_gaussian", lambda deviation, shape: np.zeros(shape, np.int64))
+    monkeypatch.setattr(
+        "coreshot.privacy.gaussian_moments.rounded_gaussian", lambda deviation, shape: np.zeros(shape, np.int64)
+    )
     found = audit(subject_of(make_method(PRIVATE), data), NUM, tmp_path)
     assert found.is_refuted
     assert "The promise of epsilon = 4 is broken" in found.verdict
@@ -330,7 +341,7 @@ def test_a_second_run_does_no_trial_and_says_the_same(done, monkeypatch):
     monkeypatch.setattr(audit_run, "run_trial", lambda *_: pytest.fail("a trial was done again"))
     assert audit(subject, NUM, folder) == found
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
-    assert set(before) == {"config.json", "trials.jsonl", "audit.json", "audit.png"}
+    assert set(before) == {"config.json", "trials.jsonl", "audit.json"}
 
 
 def test_a_run_that_was_killed_goes_on(done, tmp_path, monkeypatch):
@@ -340,7 +351,9 @@ def test_a_run_that_was_killed_goes_on(done, tmp_path, monkeypatch):
     (tmp_path / "config.json").write_bytes((folder / "config.json").read_bytes())
     (tmp_path / "trials.jsonl").write_text("".join(lines[:120]) + lines[120][:20])
     numbers = []
-    monkeypatch.setattr(audit_run, "run_trial", lambda *arguments: numbers.append(arguments[1:3]) or run_trial(*arguments))
+    monkeypatch.setattr(
+        audit_run, "run_trial", lambda *arguments: numbers.append(arguments[1:3]) or run_trial(*arguments)
+    )
     assert audit(subject, NUM, tmp_path) == found
     assert len(numbers) == len(lines) - 120
     assert sorted((tmp_path / "trials.jsonl").read_text().splitlines()) == sorted(line.strip() for line in lines)
@@ -361,15 +374,21 @@ def test_no_record_is_in_what_is_written(done):
     subject, folder, _ = done
     secret = np.asarray(subject.sets["planted"].x).ravel()
     texts = [(folder / name).read_text() for name in ("trials.jsonl", "audit.json", "config.json")]
-    written = np.array(numbers_of([json.loads(line) for line in texts[0].splitlines()] + [json.loads(text) for text in texts[1:]]))
+    written = np.array(
+        numbers_of([json.loads(line) for line in texts[0].splitlines()] + [json.loads(text) for text in texts[1:]])
+    )
     assert len(written) > 500
     assert not np.isin(written.astype(np.float32), secret.astype(np.float32)).any()
-    assert np.isin(np.array(numbers_of({"leak": secret.tolist()})).astype(np.float32), secret).all()  # the check would see it
+    assert np.isin(
+        np.array(numbers_of({"leak": secret.tolist()})).astype(np.float32), secret
+    ).all()  # the check would see it
 
 
 def test_another_audit_in_the_same_directory_is_refused(done, make_study, data):
     subject, folder, _ = done
-    with pytest.raises(CoreshotError, match="holds an audit of another seed; choose another --out, nothing was changed"):
+    with pytest.raises(
+        CoreshotError, match="holds an audit of another seed; choose another --out, nothing was changed"
+    ):
         audit(subject, NUM, folder, seed=1)
     with pytest.raises(CoreshotError, match="another study and record"):
         audit(subject_of(make_study(learner=CLASS_MEAN), data, "b", 7), NUM, folder)
@@ -378,7 +397,10 @@ def test_another_audit_in_the_same_directory_is_refused(done, make_study, data):
 def test_directories_of_something_else_are_refused(done, tmp_path):
     subject, folder, _ = done
     (tmp_path / "mine").write_text("mine")
-    for out, words in ((tmp_path, "is not empty and holds no audit"), (tmp_path / "mine", "is a file, not a directory")):
+    for out, words in (
+        (tmp_path, "is not empty and holds no audit"),
+        (tmp_path / "mine", "is a file, not a directory"),
+    ):
         with pytest.raises(CoreshotError, match=words):
             audit(subject, NUM, out)
     (tmp_path / "run").mkdir()

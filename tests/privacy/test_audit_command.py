@@ -61,7 +61,9 @@ def test_json_and_a_broken_promise_is_exit_code_1(call, preset, tmp_path, monkey
     code, said, _ = call(*arguments)
     assert code == 0
     assert json.loads(said)["is_refuted"] is False
-    monkeypatch.setattr("coreshot.audit.findings.promised_epsilon", lambda releases: -1.0)  # a promise that nothing keeps
+    monkeypatch.setattr(
+        "coreshot.audit.findings.promised_epsilon", lambda releases: -1.0
+    )  # a promise that nothing keeps
     code, said, _ = call(*arguments)
     assert code == 1
     assert json.loads(said)["is_refuted"] is True
@@ -69,7 +71,18 @@ def test_json_and_a_broken_promise_is_exit_code_1(call, preset, tmp_path, monkey
 
 def test_the_command_on_private_statistics(call, preset, tmp_path):
     code, said, errors = call(
-        "audit", preset, "--method", "private", "--client", "client-1", "--record", 3, "--trials", 60, "--out", tmp_path / "out"
+        "audit",
+        preset,
+        "--method",
+        "private",
+        "--client",
+        "client-1",
+        "--record",
+        3,
+        "--trials",
+        60,
+        "--out",
+        tmp_path / "out",
     )
     assert (code, errors) == (0, "")
     assert "audit of client-1, record 3" in said
@@ -86,16 +99,28 @@ def test_a_plan_writes_nothing(call, preset, no_leftovers):
 
 
 MISTAKES = {
-    "neither": ((), "name what to audit, by --learner or by --method; preset tiny has learners class_mean; methods fed_avg, private"),
+    "neither": (
+        (),
+        "name what to audit, by --learner or by --method; preset tiny has learners class_mean; methods fed_avg, private",
+    ),
     "both": (("--learner", "class_mean", "--method", "private"), "name what to audit"),
     "unknown learner": (("--learner", "clas_mean"), "did you mean 'class_mean'?"),
     "unknown method": (("--method", "privat"), "did you mean 'private'?"),
     "unknown client": (("--learner", "class_mean", "--client", "client-7"), "client 'client-7' does not exist"),
-    "record out of range": (("--learner", "class_mean", "--record", "12"), "record 12 does not exist; client client-0 has records 0 to 11"),
+    "record out of range": (
+        ("--learner", "class_mean", "--record", "12"),
+        "record 12 does not exist; client client-0 has records 0 to 11",
+    ),
     "negative record": (("--learner", "class_mean", "--record", "-1"), "record -1 does not exist"),
     "too few trials": (("--learner", "class_mean", "--trials", "29"), "29 trials are too few"),
-    "many rounds": (("--method", "fed_avg"), "the method has 2 rounds; only learners and methods of one round can be audited"),
-    "fewer records than points": (("--learner", "class_mean", "--set", "learner.class_mean.num_points=12"), "client client-0, without record"),
+    "many rounds": (
+        ("--method", "fed_avg"),
+        "the method has 2 rounds; only learners and methods of one round can be audited",
+    ),
+    "fewer records than points": (
+        ("--learner", "class_mean", "--set", "learner.class_mean.num_points=12"),
+        "client client-0, without record",
+    ),
 }
 
 

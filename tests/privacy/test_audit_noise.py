@@ -12,8 +12,8 @@ from coreshot.methods import METHODS
 from coreshot.methods.private_spectral import CROSS_SHARE, STATISTICS, _rows
 from coreshot.privacy import gaussian_moments
 from coreshot.privacy.gaussian_moments import LABEL_UNIT, UNIT, Deviations, noisy_moments
+from coreshot.privacy.guarded_records import behind_doors
 from coreshot.privacy.promise import promised_epsilon
-from coreshot.privacy.records import behind_doors
 from coreshot.study import Study
 from coreshot.types import points_of
 

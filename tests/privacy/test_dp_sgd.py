@@ -9,20 +9,31 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jax.flatten_util import ravel_pytree
 
-from coreshot.clipping import _lengths, clipped_sum
-from coreshot.dp_sgd import _normal, poisson_batches, private_descent
 from coreshot.errors import CoreshotError
-from coreshot.models import ConvNet, Mlp, Model
-from coreshot.optimizers import Optimizer
-from coreshot.privacy.records import Records
-from coreshot.release import Release
+from coreshot.models import Model
+from coreshot.models.networks import ConvNet, Mlp
+from coreshot.models.optimizers import Optimizer
+from coreshot.privacy.dp_sgd import _normal, poisson_batches, private_descent
+from coreshot.privacy.guarded_records import Records
+from coreshot.privacy.per_example_gradients import _lengths, clipped_sum
+from coreshot.privacy.releases import Release
 from coreshot.types import Points, points_of
 
 SGD = Optimizer(name="sgd", step_size=1.0)
 
 
 def release(**changes):
-    return Release(**{"name": "steps", "content": "t", "mechanism": "dp_sgd", "sensitivity": 0.5, "noise_multiplier": 2.0, "num_steps": 8, **changes})
+    return Release(
+        **{
+            "name": "steps",
+            "content": "t",
+            "mechanism": "dp_sgd",
+            "sensitivity": 0.5,
+            "noise_multiplier": 2.0,
+            "num_steps": 8,
+            **changes,
+        }
+    )
 
 
 @pytest.fixture(scope="module")
@@ -80,7 +91,9 @@ def test_the_sum_is_right_for_every_kind_of_layer(network, num_records):
     model = Model(network, "classification", (9, 9, 2), 3, 1.0, 1.0)
     draws = np.random.default_rng(1)
     points = points_of(draws.normal(size=(num_records, 9, 9, 2)), np.eye(3)[draws.integers(3, size=num_records)])
-    params = jax.tree.map(lambda weight: weight + 0.1 * draws.normal(size=weight.shape).astype(np.float32), model.init(jax.random.key(0)))
+    params = jax.tree.map(
+        lambda weight: weight + 0.1 * draws.normal(size=weight.shape).astype(np.float32), model.init(jax.random.key(0))
+    )
     each = gradients_by_hand(model, params, points)
     norms = np.linalg.norm(each, axis=1, keepdims=True)
     clip = float(np.median(norms))
@@ -102,8 +115,12 @@ def test_clients_of_different_sizes_one_after_the_other(model, make_points, star
 def test_one_record_moves_the_sum_by_at_most_the_clip(compiled_sum, model, start, seed, clip, weights):
     """Of random records, large and small, under random weights: each in turn is left out."""
     draws = np.random.default_rng(seed)
-    points = points_of(10.0 ** draws.uniform(-3, 20, size=(8, 1)) * draws.normal(size=(8, 2)), np.eye(2)[draws.integers(2, size=8)])
-    params = jax.tree.map(lambda weight: weight + np.float32(weights) * draws.normal(size=weight.shape).astype(np.float32), start)
+    points = points_of(
+        10.0 ** draws.uniform(-3, 20, size=(8, 1)) * draws.normal(size=(8, 2)), np.eye(2)[draws.integers(2, size=8)]
+    )
+    params = jax.tree.map(
+        lambda weight: weight + np.float32(weights) * draws.normal(size=weight.shape).astype(np.float32), start
+    )
     everyone = compiled_sum(params, points, np.ones(8, bool), clip)
     moved = [np.linalg.norm(everyone - compiled_sum(params, points, np.arange(8) != index, clip)) for index in range(8)]
     assert max(moved) <= clip * (1 + 1e-4)  # float32 sums
@@ -111,7 +128,9 @@ def test_one_record_moves_the_sum_by_at_most_the_clip(compiled_sum, model, start
 
 @pytest.fixture(scope="module")
 def compiled_sum(model):
-    compiled = jax.jit(lambda params, points, here, clip: ravel_pytree(clipped_sum(model, params, points, here, clip))[0])
+    compiled = jax.jit(
+        lambda params, points, here, clip: ravel_pytree(clipped_sum(model, params, points, here, clip))[0]
+    )
     return lambda *values: np.asarray(compiled(*values[:2], jnp.asarray(values[2]), jnp.float32(values[3])), np.float64)
 
 
@@ -147,7 +166,9 @@ def test_batches_are_poisson():
 
 
 def ends(model, points, start, declared, num_steps=1, batch_size=4.0, num_runs=1):
-    return private_descent(Records(points, [declared]), "steps", model, SGD, [start] * num_runs, num_steps, num_steps, batch_size)[:, -1]
+    return private_descent(
+        Records(points, [declared]), "steps", model, SGD, [start] * num_runs, num_steps, num_steps, batch_size
+    )[:, -1]
 
 
 def test_a_step_adds_the_declared_noise_and_divides_by_the_declared_size(model, points, start):
@@ -189,7 +210,9 @@ def test_noise_is_normal_beyond_what_one_float32_draw_can_be():
     largest = np.sqrt(2) * float(jax.scipy.special.erfinv(np.nextafter(np.float32(1), np.float32(0))))
     assert largest < 5.5, "where one draw ends"
     assert np.sqrt(2) * largest > 7.6, "where the sum of two does"
-    assert abs(np.sum(np.abs(draws) > 4) - 2 * scipy.stats.norm.sf(4) * draws.size) < 6 * np.sqrt(2 * scipy.stats.norm.sf(4) * draws.size)
+    assert abs(np.sum(np.abs(draws) > 4) - 2 * scipy.stats.norm.sf(4) * draws.size) < 6 * np.sqrt(
+        2 * scipy.stats.norm.sf(4) * draws.size
+    )
 
 
 def test_empty_batches_still_get_noise(model, points, start):
@@ -222,4 +245,6 @@ def test_more_steps_than_declared_are_never_taken(model, points, start):
 def test_padding_is_no_record(model, points, start):
     padded = jax.tree.map(lambda array: jnp.concatenate([array, jnp.zeros((5, *array.shape[1:]))]), points)
     declared = release(noise_multiplier=1e-12, num_steps=2)
-    assert np.allclose(ends(model, padded, start, declared, num_steps=2), ends(model, points, start, declared, num_steps=2), atol=1e-6)
+    assert np.allclose(
+        ends(model, padded, start, declared, num_steps=2), ends(model, points, start, declared, num_steps=2), atol=1e-6
+    )

@@ -5,8 +5,9 @@ import json
 import numpy as np
 import pytest
 
-from coreshot.audit.frontier import frontier, frontier_grid
-from coreshot.preset import load_preset
+from coreshot.audit.frontier import frontier
+from coreshot.experiments.preset import load_preset
+from coreshot.report.frontier import frontier_grid
 
 pytestmark = pytest.mark.filterwarnings("ignore:'click:DeprecationWarning")
 

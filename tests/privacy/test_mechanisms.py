@@ -14,12 +14,20 @@ from hypothesis import strategies as st
 
 import coreshot
 from coreshot.errors import CoreshotError
-from coreshot.features import BIAS, RandomConv, RandomVector, unit_map
 from coreshot.privacy.accounting import Privacy, epsilon_of, noise_multiplier
-from coreshot.privacy.gaussian_moments import LABEL_UNIT, UNIT, deviations, exact_moments, noisy_moments, symmetric, whole
+from coreshot.privacy.gaussian_moments import (
+    LABEL_UNIT,
+    UNIT,
+    deviations,
+    exact_moments,
+    noisy_moments,
+    symmetric,
+    whole,
+)
+from coreshot.privacy.guarded_records import Records
 from coreshot.privacy.noise import rounded_gaussian, standard_normal
-from coreshot.privacy.records import Records
-from coreshot.release import Release
+from coreshot.privacy.releases import Release
+from coreshot.spectral.features import BIAS, RandomConv, RandomVector, unit_map
 from coreshot.types import points_of
 
 SHARE = 0.8
@@ -56,7 +64,9 @@ def test_one_record_moves_the_moments_by_at_most_one(seed, num, size, outputs, s
     rows[0, 0] = odd if odd else rows[0, 0]
     labels[-1, -1] = odd if odd else labels[-1, -1]
     with_it, without_it = exact_moments(rows, labels), exact_moments(rows[1:], labels[1:])
-    gram, cross = (int_difference.astype(object) for int_difference in (with_it[0] - without_it[0], with_it[1] - without_it[1]))
+    gram, cross = (
+        int_difference.astype(object) for int_difference in (with_it[0] - without_it[0], with_it[1] - without_it[1])
+    )
     of_gram = int(np.sum(gram**2)) / UNIT**4
     of_cross = int(np.sum(cross**2)) / (UNIT * LABEL_UNIT) ** 2
     assert of_gram <= 1
@@ -151,7 +161,9 @@ def test_what_is_released_has_the_noise_that_the_accountant_was_told(num_sharers
     size, rows, labels = 60, draws.normal(size=(9, 60)), np.eye(40)[draws.integers(40, size=9)]
     points = points_of(np.zeros((9, 1)), np.zeros((9, 1)))
     exact = exact_moments(rows, labels)
-    noisy = [noisy_moments(Records(points, [release]), "statistics", lambda _: (rows, labels), SHARE) for _ in range(20)]
+    noisy = [
+        noisy_moments(Records(points, [release]), "statistics", lambda _: (rows, labels), SHARE) for _ in range(20)
+    ]
     upper = np.triu_indices(size)
     on = upper[0] == upper[1]
     gram = np.stack([one.gram - exact[0][upper] for one in noisy]) / UNIT**2
@@ -205,7 +217,11 @@ def users_of(name):
     """Modules of ours in which this attribute is read."""
     folder = Path(coreshot.__file__).parent
     trees = {path.relative_to(folder).as_posix(): ast.parse(path.read_text()) for path in folder.rglob("*.py")}
-    return {path for path, tree in trees.items() if any(isinstance(node, ast.Attribute) and node.attr == name for node in ast.walk(tree))}
+    return {
+        path
+        for path, tree in trees.items()
+        if any(isinstance(node, ast.Attribute) and node.attr == name for node in ast.walk(tree))
+    }
 
 
 def test_only_mechanisms_get_at_records_without_a_declared_exact_release():

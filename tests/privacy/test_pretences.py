@@ -7,19 +7,18 @@ import jax
 import numpy as np
 import pytest
 
-from coreshot.child import read_frame
 from coreshot.config import decode_named
 from coreshot.errors import CoreshotError
-from coreshot.inspection import inspect_message
+from coreshot.experiments.preset import load_preset
+from coreshot.fitted.inspection import inspect_message
 from coreshot.methods import METHODS
-from coreshot.preset import load_preset
+from coreshot.privacy.guarded_records import behind_doors
 from coreshot.privacy.promise import promise
-from coreshot.privacy.records import behind_doors
-from coreshot.release import Release
-from coreshot.study_file import read_study
-from coreshot.types import Message
-from coreshot.wire import decode_message, encode_message
-from coreshot.worker import answer_job
+from coreshot.privacy.releases import Release
+from coreshot.runtime.worker_main import answer_job
+from coreshot.runtime.worker_process import read_frame
+from coreshot.study.file import read_study
+from coreshot.wire.messages import Message, decode_message, encode_message
 
 STUDY = """
 format = 1
@@ -76,7 +75,9 @@ def test_records_under_a_private_study_s_name_are_not_vouched_for(call, study_pa
     code, _, errors = call("inspect", path, "--study", study_path)
     assert code == 2
     assert "found x, the study wants cross" in " ".join(errors.split())
-    assert inspect_message(path.read_bytes(), "forged").promise.startswith("According to the releases that its header declares, ")
+    assert inspect_message(path.read_bytes(), "forged").promise.startswith(
+        "According to the releases that its header declares, "
+    )
 
 
 def test_a_second_promise_beside_the_first_is_refused(study_path, tmp_path):
@@ -102,8 +103,16 @@ def test_no_site_answers_for_a_secure_sum(study_path, tmp_path):
 
 def test_a_sharer_that_is_told_of_others_than_agreed_adds_no_part(make_study, make_points):
     """A server that invites a client alone would get its share of the noise without a mask."""
-    values = {"name": "private_spectral", "features": {"name": "random_vector", "dimension": 4}, "privacy": {"epsilon": 1.0, "delta": 1e-5}}
-    study = replace(make_study("classification"), learner=None, method=decode_named(METHODS, {**values, "num_sharers": 3}, "test", "method"))
+    values = {
+        "name": "private_spectral",
+        "features": {"name": "random_vector", "dimension": 4},
+        "privacy": {"epsilon": 1.0, "delta": 1e-5},
+    }
+    study = replace(
+        make_study("classification"),
+        learner=None,
+        method=decode_named(METHODS, {**values, "num_sharers": 3}, "test", "method"),
+    )
     for names in ('["a"]', '["a","b","b"]', '["b","c","d"]', '["a","b","c","d"]', "7", '{"a": 1}', "[1, 2, 3]", "no"):
         invitation = Message("invitation", 0, {"sharers": np.frombuffer(names.encode(), np.uint8)})
         asked = behind_doors({"a": make_points("classification", 0, 9)}, study.releases)

@@ -10,18 +10,26 @@ from coreshot.api import distill as send
 from coreshot.config import decode_named, encode_named
 from coreshot.errors import CoreshotError
 from coreshot.learners import LEARNERS
-from coreshot.learners.distill import distill
+from coreshot.learners.loop import distill
 from coreshot.methods import METHODS
 from coreshot.methods.one_shot import coreset_message, message_coreset
 from coreshot.privacy.accounting import epsilon_of
+from coreshot.privacy.guarded_records import behind_doors, stacked
 from coreshot.privacy.promise import promise
-from coreshot.privacy.records import behind_doors, stacked
-from coreshot.simulate import simulate
+from coreshot.runtime.simulate import simulate
 from coreshot.types import points_of
-from coreshot.wire import Ledger
+from coreshot.wire.ledger import Ledger
 
 PRIVACY = {"epsilon": 6.0, "delta": 1e-4}
-DM = {"name": "private_dm", "num_points": 4, "num_updates": 3, "step_size_x": 0.05, "privacy": PRIVACY, "num_networks": 2, "records_each": 30.0}
+DM = {
+    "name": "private_dm",
+    "num_points": 4,
+    "num_updates": 3,
+    "step_size_x": 0.05,
+    "privacy": PRIVACY,
+    "num_networks": 2,
+    "records_each": 30.0,
+}
 FED_AVG = {
     "name": "private_fed_avg",
     "num_rounds": 3,
@@ -37,7 +45,14 @@ FED_AVG = {
 
 @pytest.fixture(scope="module")
 def make_private(bpc_settings):
-    changed = {**bpc_settings, "name": "private_bpc_fkl", "privacy": PRIVACY, "sampling_rate": 0.3, "clip_norm": 1.0, "records_each": 30.0}
+    changed = {
+        **bpc_settings,
+        "name": "private_bpc_fkl",
+        "privacy": PRIVACY,
+        "sampling_rate": 0.3,
+        "clip_norm": 1.0,
+        "records_each": 30.0,
+    }
 
     def make(name, **changes):
         return decode_named(LEARNERS, {**(DM if name == "private_dm" else changed), **changes}, "test", "learner")
@@ -124,7 +139,9 @@ def test_guidance_by_the_client_is_refused(make_private):
 
 def test_private_dm_matches_where_the_noise_allows_it(make_private, make_model, make_points):
     """Many records and little noise: points of a class move to where that class is."""
-    learner = make_private("private_dm", num_updates=200, privacy={"epsilon": 8.0, "delta": 1e-3}, num_networks=4, init_scale=0.5)
+    learner = make_private(
+        "private_dm", num_updates=200, privacy={"epsilon": 8.0, "delta": 1e-3}, num_networks=4, init_scale=0.5
+    )
     model = make_model("classification")
     clients = {"a": make_points("classification", 0, 2000)}
     coreset = learn(learner, model, clients)["a"]
@@ -138,7 +155,11 @@ def test_private_dm_matches_where_the_noise_allows_it(make_private, make_model, 
 @pytest.fixture(scope="module")
 def fed_avg(make_study):
     def make(**changes):
-        return replace(make_study("classification"), learner=None, method=decode_named(METHODS, {**FED_AVG, **changes}, "test", "method"))
+        return replace(
+            make_study("classification"),
+            learner=None,
+            method=decode_named(METHODS, {**FED_AVG, **changes}, "test", "method"),
+        )
 
     return make
 

@@ -19,18 +19,19 @@ from coreshot.audit.subject import subject_of
 from coreshot.config import decode_named, encode_named
 from coreshot.data import FederatedData
 from coreshot.errors import CoreshotError
-from coreshot.learners._class_features import draw_networks, feature_rows
+from coreshot.learners.class_features import draw_networks, feature_rows
 from coreshot.methods import METHODS
-from coreshot.models import Mlp, Model
+from coreshot.models import Model
+from coreshot.models.networks import Mlp
 from coreshot.privacy import gaussian_moments
 from coreshot.privacy.accounting import epsilon_of, noise_multiplier
 from coreshot.privacy.gaussian_moments import CROSS_UNIT, exact_moments
+from coreshot.privacy.guarded_records import behind_doors
 from coreshot.privacy.promise import promise
-from coreshot.privacy.records import behind_doors
-from coreshot.simulate import simulate
+from coreshot.runtime.simulate import simulate
 from coreshot.study import Study
 from coreshot.types import Points, pad_points, points_of
-from coreshot.wire import Ledger
+from coreshot.wire.ledger import Ledger
 
 NAMES = tuple("abc")
 POOLED = {
@@ -49,7 +50,9 @@ MODEL = Model(Mlp(hidden=(4,), activation="relu"), "classification", (2,), 2, 0.
 @pytest.fixture(scope="module")
 def make_pooled(make_study):
     def make(kind="classification", **changes):
-        return replace(make_study(kind), learner=None, method=decode_named(METHODS, {**POOLED, **changes}, "test", "method"))
+        return replace(
+            make_study(kind), learner=None, method=decode_named(METHODS, {**POOLED, **changes}, "test", "method")
+        )
 
     return make
 
@@ -63,25 +66,36 @@ def replies_of(study, clients, key=0):
     state = study.method.init(None, study.model, study.shared_key)
     invitation = study.method.send(None, study.model, state, tuple(clients))
     asked = behind_doors(clients, study.releases)
-    answers = study.method.reply(jax.random.key(key), study.model, asked, [invitation.message], study.shared_key, lambda clients: None)
+    answers = study.method.reply(
+        jax.random.key(key), study.model, asked, [invitation.message], study.shared_key, lambda clients: None
+    )
     assert all(records.used == {"class features"} for records in asked.values())
     return {name: message for name, (message, _) in answers.items()}
 
 
 def received(study, replies, state=None):
-    return study.method.receive(None, study.model, state or study.method.init(None, study.model, study.shared_key), replies)
+    return study.method.receive(
+        None, study.model, state or study.method.init(None, study.model, study.shared_key), replies
+    )
 
 
 def exact_sums(study, clients):
     """Of all records, by a sum that knows nothing of whole numbers."""
     networks = study.method.networks_of(study.model, study.shared_key)
-    return sum(feature_rows(study.model, networks, np.asarray(points.x)).T @ np.asarray(points.y) for points in clients.values())
+    return sum(
+        feature_rows(study.model, networks, np.asarray(points.x)).T @ np.asarray(points.y)
+        for points in clients.values()
+    )
 
 
 def without_noise(monkeypatch, share=0.0):
     """So much of the noise is added."""
     true = gaussian_moments.rounded_gaussian
-    noise = (lambda deviation, shape: true(share * deviation, shape)) if share else (lambda deviation, shape: np.zeros(shape, np.int64))
+    noise = (
+        (lambda deviation, shape: true(share * deviation, shape))
+        if share
+        else (lambda deviation, shape: np.zeros(shape, np.int64))
+    )
     monkeypatch.setattr(gaussian_moments, "rounded_gaussian", noise)
 
 
@@ -95,7 +109,8 @@ def moved_by_one_record(seed, num, scale, num_networks):
     networks = draw_networks(MODEL, jax.random.key(seed % 7), num_networks, "test")
     gone = draws.integers(num)
     sums = [
-        exact_moments(feature_rows(MODEL, networks, rows), labels)[1] for rows, labels in ((x, y), (np.delete(x, gone, 0), np.delete(y, gone, 0)))
+        exact_moments(feature_rows(MODEL, networks, rows), labels)[1]
+        for rows, labels in ((x, y), (np.delete(x, gone, 0), np.delete(y, gone, 0)))
     ]
     difference = (sums[0] - sums[1]).astype(object)
     return int(np.sum(difference**2)) / CROSS_UNIT**2
@@ -116,7 +131,9 @@ def test_a_record_moves_them_by_nearly_that_much_and_rows_of_norm_two_would_move
     """The bound is not met by shrinking everything; and without norms and clipping the same check fails."""
     found = [moved_by_one_record(seed, 20, 1.0, 2) for seed in range(20)]
     assert max(found) > 0.99
-    monkeypatch.setattr("coreshot.learners._class_features._unit_features", lambda model, networks, x: np.full((len(x), 2, 4), 1.0))
+    monkeypatch.setattr(
+        "coreshot.learners.class_features._unit_features", lambda model, networks, x: np.full((len(x), 2, 4), 1.0)
+    )
     monkeypatch.setattr("coreshot.privacy.gaussian_moments.whole", lambda rows, unit: np.trunc(unit * rows))
     assert moved_by_one_record(0, 20, 1.0, 2) > 2
 
@@ -133,7 +150,9 @@ def test_rows_do_not_depend_on_neighbours():
 
 def errors_of(study, clients, num_releases=60):
     exact = exact_sums(study, clients)
-    return np.concatenate([(received(study, replies_of(study, clients, key)).sums - exact).ravel() for key in range(num_releases)])
+    return np.concatenate(
+        [(received(study, replies_of(study, clients, key)).sums - exact).ravel() for key in range(num_releases)]
+    )
 
 
 @pytest.mark.parametrize("num_sharers", [None, 3])
@@ -206,11 +225,17 @@ def test_pooled_class_means_approach_the_true_ones_as_clients_grow(make_pooled, 
         truth = (exact[:-1] / exact[-1]).T.reshape(CLASSES, 3, 4)
         replies = dict(list(replies_of(study, clients).items())[:num_seen])
         means, counts = study.method.class_means(received(study, replies))
-        assert num_seen or np.allclose(counts, 20 * num_clients, atol=4 * 2 * noise_multiplier(study.method.privacy) * math.sqrt(num_clients))
+        assert num_seen or np.allclose(
+            counts, 20 * num_clients, atol=4 * 2 * noise_multiplier(study.method.privacy) * math.sqrt(num_clients)
+        )
         return np.mean((np.asarray(means.x) - truth) ** 2)
 
-    few, many, alone = (math.sqrt(np.mean([error(*sizes) for _ in range(8)])) for sizes in ((4, None), (36, None), (36, 1)))
-    assert few / many == pytest.approx(3, rel=0.35)  # 8 x 24 numbers each: 5 % a deviation, some more by the noise of the counts
+    few, many, alone = (
+        math.sqrt(np.mean([error(*sizes) for _ in range(8)])) for sizes in ((4, None), (36, None), (36, 1))
+    )
+    assert few / many == pytest.approx(
+        3, rel=0.35
+    )  # 8 x 24 numbers each: 5 % a deviation, some more by the noise of the counts
     assert alone / many > 4
 
 
@@ -249,13 +274,17 @@ def test_with_many_records_it_learns(make_pooled, make_points):
     assert posterior.num_samples == 1
     test = make_points("classification", 9, 400)
     logits = study.model.apply(jax.tree.map(lambda leaf: leaf[0], posterior.params), test.x)
-    assert np.mean(np.argmax(logits, axis=1) == np.argmax(test.y, axis=1)) > 0.8  # guessing has 0.5, the best there is 0.92
+    assert (
+        np.mean(np.argmax(logits, axis=1) == np.argmax(test.y, axis=1)) > 0.8
+    )  # guessing has 0.5, the best there is 0.92
 
 
 def test_the_same_sums_give_the_same_model(make_pooled, clients, same):
     study = make_pooled()
     state = received(study, replies_of(study, clients))
-    first, second, other = (study.method.posterior(jax.random.key(seed), study.model, state)[0].params for seed in (0, 0, 1))
+    first, second, other = (
+        study.method.posterior(jax.random.key(seed), study.model, state)[0].params for seed in (0, 0, 1)
+    )
     assert same(first, second)
     assert not same(first, other)
 
@@ -274,7 +303,10 @@ def test_a_padded_client_says_the_same(make_pooled, clients, monkeypatch, same):
 
 def test_from_files_and_a_client_is_forgotten(make_pooled, clients):
     study = make_pooled()
-    files = [distill(study, np.asarray(points.x), np.argmax(points.y, axis=1), client=name) for name, points in clients.items()]
+    files = [
+        distill(study, np.asarray(points.x), np.argmax(points.y, axis=1), client=name)
+        for name, points in clients.items()
+    ]
     x = np.random.default_rng(0).normal(size=(5, 2)).astype(np.float32)
     fitted, without = fit(study, files), fit(study, files[:2])
     assert not np.allclose(fitted.predict(x).mean, without.predict(x).mean)
@@ -292,7 +324,9 @@ def test_settings_and_study_survive_their_dictionary(make_pooled):
 
 def test_regression_is_refused(make_pooled, make_points):
     study = make_pooled("regression")
-    with pytest.raises(CoreshotError, match=r"private_pooled_dm matches the means of classes.*; use a classification study\.$"):
+    with pytest.raises(
+        CoreshotError, match=r"private_pooled_dm matches the means of classes.*; use a classification study\.$"
+    ):
         study.method.init(None, study.model, study.shared_key)
     with pytest.raises(CoreshotError, match="use a classification study"):
         distill(study, np.zeros((5, 2)), np.zeros((5, 1)), client="a")
@@ -359,7 +393,10 @@ def test_the_audit_finds_what_the_noise_allows_and_no_more(make_pooled, data, tm
     audit(subject, 150, tmp_path)
     found = findings(subject, read_trials(tmp_path), 0.999)
     lines = [json.loads(line) for line in (tmp_path / "trials.jsonl").read_text().splitlines()]
-    clues = {which: np.array([line["record"] for line in lines if line["which"] == which])[:, 0] for which in ("all", "without")}
+    clues = {
+        which: np.array([line["record"] for line in lines if line["which"] == which])[:, 0]
+        for which in ("all", "without")
+    }
     scale = study.releases[0].noise_multiplier
     assert np.mean(clues["all"]) - np.mean(clues["without"]) == pytest.approx(1, abs=4 * scale * math.sqrt(2 / 150))
     # 300 numbers: 4 % a deviation, four times that.

@@ -10,25 +10,34 @@ import pytest
 from coreshot.api import distill, fit
 from coreshot.config import decode_named
 from coreshot.errors import CoreshotError
-from coreshot.inspection import inspect_message
+from coreshot.fitted.inspection import inspect_message
 from coreshot.methods import METHODS
 from coreshot.methods.private_spectral import CROSS_SHARE, _rows
 from coreshot.privacy.accounting import noise_multiplier
 from coreshot.privacy.gaussian_moments import deviations
-from coreshot.privacy.records import behind_doors
-from coreshot.private_head import denoised, fit_private_head
-from coreshot.simulate import simulate
-from coreshot.wire import Ledger, decode_message, encode_message, read_header
+from coreshot.privacy.guarded_records import behind_doors
+from coreshot.runtime.simulate import simulate
+from coreshot.spectral.private_posterior import denoised, fit_private_head
+from coreshot.wire.ledger import Ledger
+from coreshot.wire.messages import decode_message, encode_message, read_header
 
 NAMES = tuple("abcd")
-PRIVATE = {"name": "private_spectral", "features": {"name": "random_vector", "dimension": 20}, "privacy": {"epsilon": 2.0, "delta": 1e-5}}
+PRIVATE = {
+    "name": "private_spectral",
+    "features": {"name": "random_vector", "dimension": 20},
+    "privacy": {"epsilon": 2.0, "delta": 1e-5},
+}
 EXACT = {"name": "spectral", "features": {"name": "random_vector", "dimension": 20}}
 
 
 @pytest.fixture(scope="module")
 def make_private(make_study):
     def make(settings=PRIVATE, **changes):
-        return replace(make_study("classification"), learner=None, method=decode_named(METHODS, {**settings, **changes}, "test", "method"))
+        return replace(
+            make_study("classification"),
+            learner=None,
+            method=decode_named(METHODS, {**settings, **changes}, "test", "method"),
+        )
 
     return make
 
@@ -42,7 +51,9 @@ def replies_of(study, clients, key=0):
     state = study.method.init(None, study.model, study.shared_key)
     invitation = study.method.send(None, study.model, state, tuple(clients))
     asked = behind_doors(clients, study.releases)
-    answers = study.method.reply(jax.random.key(key), study.model, asked, [invitation.message], study.shared_key, lambda clients: None)
+    answers = study.method.reply(
+        jax.random.key(key), study.model, asked, [invitation.message], study.shared_key, lambda clients: None
+    )
     assert all(records.used == {"statistics"} for records in asked.values())
     return {name: message for name, (message, _) in answers.items()}
 
@@ -53,7 +64,9 @@ def received(study, replies):
 
 def exact_sums(study, clients):
     drawn = study.method.map_of(study.model, study.shared_key)
-    rows, labels = (np.concatenate(parts) for parts in zip(*[_rows(drawn, points) for points in clients.values()], strict=True))
+    rows, labels = (
+        np.concatenate(parts) for parts in zip(*[_rows(drawn, points) for points in clients.values()], strict=True)
+    )
     return rows.T @ rows, rows.T @ labels
 
 
@@ -107,8 +120,13 @@ def test_a_masked_message_looks_like_noise_and_the_sum_does_not_need_it_to(make_
     replies = replies_of(study, clients)
     high = np.concatenate([np.asarray(message.arrays["masked"]).view(np.uint32) >> 24 for message in replies.values()])
     counts = np.bincount(high, minlength=256)
-    assert np.sum((counts - counts.mean()) ** 2 / counts.mean()) < 400  # chi-squared of 255 degrees: mean 255, deviation 23
-    total = sum(np.asarray(message.arrays["masked"]).view(np.uint32).astype(np.uint64) for message in replies.values()) % 2**32
+    assert (
+        np.sum((counts - counts.mean()) ** 2 / counts.mean()) < 400
+    )  # chi-squared of 255 degrees: mean 255, deviation 23
+    total = (
+        sum(np.asarray(message.arrays["masked"]).view(np.uint32).astype(np.uint64) for message in replies.values())
+        % 2**32
+    )
     counts = np.bincount((total >> np.uint64(24)).astype(int), minlength=256)
     assert np.sum((counts - counts.mean()) ** 2 / counts.mean()) > 400  # the sum of all is no longer hidden
 
@@ -224,7 +242,14 @@ def test_regression_is_refused(make_study):
 
 @pytest.mark.parametrize(
     "change",
-    [{"noise_multiplier": 1e-9}, {"noise_multiplier": "much"}, {"num_steps": 10**12}, {"delta": None}, {"mechanism": "trust me"}, {"more": 1}],
+    [
+        {"noise_multiplier": 1e-9},
+        {"noise_multiplier": "much"},
+        {"num_steps": 10**12},
+        {"delta": None},
+        {"mechanism": "trust me"},
+        {"more": 1},
+    ],
 )
 def test_a_list_of_releases_that_makes_no_sense_is_refused_at_once(make_private, make_points, change):
     """Before anybody computes with it: noise of 1e-9 would keep an accountant busy for hours."""

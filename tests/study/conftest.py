@@ -5,7 +5,7 @@ import sys
 import numpy as np
 import pytest
 
-from coreshot.cli import main
+from coreshot.cli.commands import main
 
 STUDY = """
 format = 1

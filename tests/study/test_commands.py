@@ -51,13 +51,17 @@ def test_nothing_is_overwritten(coreshot, study_path, three_coresets, write_site
     ):
         assert "is there already" in coreshot(*words, code=2)
     coreshot("fit", *three_coresets, "--study", study_path, "--out", "model")
-    assert "is there already; add to it with --add" in coreshot("fit", *three_coresets, "--study", study_path, "--out", "model", code=2)
+    assert "is there already; add to it with --add" in coreshot(
+        "fit", *three_coresets, "--study", study_path, "--out", "model", code=2
+    )
     assert "client north is in it already" in coreshot("fit", "--add", three_coresets[0], "model", code=2)
 
 
 def test_mistakes_get_one_sentence(coreshot, study_path, three_coresets, write_site, tmp_path):
     site = write_site("east", change=lambda lines: [*lines[:3], "999,f,100,0", *lines[3:]])
-    assert "east.csv: record 3 has age = 999, outside the study's 20 to 100" in coreshot("distill", study_path, site, "--out", "e.coreset", code=2)
+    assert "east.csv: record 3 has age = 999, outside the study's 20 to 100" in coreshot(
+        "distill", study_path, site, "--out", "e.coreset", code=2
+    )
     assert not (tmp_path / "e.coreset").exists()
     for words, message in (
         (("distill", "none.toml", site, "--out", "e.coreset"), "there is no such file"),
@@ -74,7 +78,9 @@ def test_mistakes_get_one_sentence(coreshot, study_path, three_coresets, write_s
     other.write_text(study_path.read_text().replace("range = [20, 100]", "range = [10, 100]"))
     assert "belongs to study" in coreshot("fit", *three_coresets, "--study", other, "--out", "m", code=2)
     shutil.copy(three_coresets[0], tmp_path / "again.coreset")
-    coreshot("fit", three_coresets[0], "again.coreset", three_coresets[1], "--study", study_path, "--out", "once")  # the same file twice is one
+    coreshot(
+        "fit", three_coresets[0], "again.coreset", three_coresets[1], "--study", study_path, "--out", "once"
+    )  # the same file twice is one
 
 
 @pytest.mark.parametrize(
@@ -165,7 +171,9 @@ def test_inspect_of_rows_and_of_another_study(coreshot, study_path, three_corese
     told = coreshot("inspect", three_coresets[0], "--study", study_path)
     assert "It is of this study" in told
     assert "there are no points to show" in told
-    assert "no points in the records' space" in coreshot("inspect", three_coresets[0], "--study", study_path, "--against", write_site("b"), code=2)
+    assert "no points in the records' space" in coreshot(
+        "inspect", three_coresets[0], "--study", study_path, "--against", write_site("b"), code=2
+    )
     assert "need --study" in coreshot("inspect", three_coresets[0], "--against", "x.csv", code=2)
     other = tmp_path / "other.toml"
     other.write_text(study_path.read_text().replace("[20, 100]", "[10, 100]"))
@@ -177,12 +185,18 @@ def test_a_picture_of_images(coreshot, tmp_path):
     path = tmp_path / "images.toml"
     path.write_text(path.read_text().split("# What a site computes")[0] + POINTS)
     draws = np.random.default_rng(0)
-    np.savez(tmp_path / "site.npz", images=draws.integers(0, 256, (14, 12, 12), dtype=np.uint8), labels=np.asarray(["a", "b"] * 7))
+    np.savez(
+        tmp_path / "site.npz",
+        images=draws.integers(0, 256, (14, 12, 12), dtype=np.uint8),
+        labels=np.asarray(["a", "b"] * 7),
+    )
     coreshot("distill", "images.toml", "site.npz", "--out", "site.coreset")
     coreshot("inspect", "site.coreset", "--study", "images.toml", "--picture", "page.png")
     with Image.open(tmp_path / "page.png") as page:
         assert page.size[0] > 100
-    assert "is there already" in coreshot("inspect", "site.coreset", "--study", "images.toml", "--picture", "page.png", code=2)
+    assert "is there already" in coreshot(
+        "inspect", "site.coreset", "--study", "images.toml", "--picture", "page.png", code=2
+    )
 
 
 def test_a_coreset_of_62_images_takes_hardly_more_than_its_numbers(coreshot, tmp_path):
@@ -190,7 +204,9 @@ def test_a_coreset_of_62_images_takes_hardly_more_than_its_numbers(coreshot, tmp
     names = [str(index) for index in range(62)]
     coreshot("study", "new", "images.toml", "--image", "28,28,1", "--classes", ",".join(names))
     path = tmp_path / "images.toml"
-    path.write_text(path.read_text().split("# What a site computes")[0] + POINTS.replace("num_points = 12", "num_points = 62"))
+    path.write_text(
+        path.read_text().split("# What a site computes")[0] + POINTS.replace("num_points = 12", "num_points = 62")
+    )
     images = np.random.default_rng(0).integers(0, 256, (124, 28, 28), dtype=np.uint8)
     np.savez(tmp_path / "site.npz", images=images, labels=np.asarray(names * 2))
     coreshot("distill", "images.toml", "site.npz", "--out", "site.coreset")
@@ -200,8 +216,16 @@ def test_a_coreset_of_62_images_takes_hardly_more_than_its_numbers(coreshot, tmp
 
 def test_a_model_of_points_needs_an_inference_and_gets_one(coreshot, study_path, write_site):
     for seed, name in enumerate(("a", "b")):
-        coreshot("distill", with_points(study_path) if not seed else study_path, write_site(name, seed=seed), "--out", f"{name}.coreset")
-    told = coreshot("fit", "a.coreset", "b.coreset", "--study", study_path, "--out", "model", "--inference", "map_estimate")
+        coreshot(
+            "distill",
+            with_points(study_path) if not seed else study_path,
+            write_site(name, seed=seed),
+            "--out",
+            f"{name}.coreset",
+        )
+    told = coreshot(
+        "fit", "a.coreset", "b.coreset", "--study", study_path, "--out", "model", "--inference", "map_estimate"
+    )
     assert "its points would need an inference for each client" in told
     found = json.loads(coreshot("evaluate", "model", write_site("t", count=100, seed=8), "--json"))
     assert found["accuracy"] > 0.55

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from coreshot import model_folder
 from coreshot.api import distill
-from coreshot.model_folder import by_client, open_model, refit, write_model
-from coreshot.study_file import read_study
+from coreshot.fitted import folder as model_folder
+from coreshot.fitted.folder import by_client, open_model, refit, write_model
+from coreshot.study.file import read_study
 
 MAX_STEPS = 40
 
@@ -53,7 +53,7 @@ def contents(folder):
 
 @pytest.fixture
 def coresets(study_path, write_site):
-    from coreshot.data.records import read_records
+    from coreshot.data.files import read_records
 
     study = read_study(study_path)
     found = {}

@@ -32,7 +32,10 @@ def model(coreshot, study_path, three_coresets):
 
 
 def with_owner(lines):
-    return [lines[0] + ",client", *(f"{line},{'north' if index % 3 else 'south'}" for index, line in enumerate(lines[1:]))]
+    return [
+        lines[0] + ",client",
+        *(f"{line},{'north' if index % 3 else 'south'}" for index, line in enumerate(lines[1:])),
+    ]
 
 
 def test_a_page_a_picture_and_numbers_for_each_client(coreshot, model, write_site, tmp_path):
@@ -42,7 +45,15 @@ def test_a_page_a_picture_and_numbers_for_each_client(coreshot, model, write_sit
     with Image.open(tmp_path / "diagram.png") as picture:
         assert picture.size[0] > 300
     page = (tmp_path / "page.html").read_text()
-    for words in ("coreshot model: small", "ECE", "north", "No promise of privacy", "Reliability", "[method]", "records of test.csv"):
+    for words in (
+        "coreshot model: small",
+        "ECE",
+        "north",
+        "No promise of privacy",
+        "Reliability",
+        "[method]",
+        "records of test.csv",
+    ):
         assert words in page
     facts = json.loads(coreshot("evaluate", model, test, "--json"))
     assert {name: row["records"] for name, row in facts["clients"].items()} == {"north": 60, "south": 30}
@@ -55,7 +66,10 @@ def test_a_page_a_picture_and_numbers_for_each_client(coreshot, model, write_sit
 def test_names_on_a_page_are_text(coreshot, model, write_site, tmp_path):
     """A cell of somebody's file must not become part of the page's code."""
     test = write_site(
-        "test", count=30, seed=9, change=lambda lines: [lines[0] + ",client", *(line + ",<script>alert(1)</script>" for line in lines[1:])]
+        "test",
+        count=30,
+        seed=9,
+        change=lambda lines: [lines[0] + ",client", *(line + ",<script>alert(1)</script>" for line in lines[1:])],
     )
     coreshot("evaluate", model, test, "--html", "page.html")
     page = (tmp_path / "page.html").read_text()

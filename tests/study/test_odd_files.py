@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from coreshot.data.records import read_records
+from coreshot.data.files import read_records
+from coreshot.data.schema import Classes, Column, Images, Quantity, Table, target_of
 from coreshot.errors import CoreshotError
-from coreshot.schema import Classes, Column, Images, Quantity, Table, target_of
 
 TABLE = Table(columns=(Column(name="age", kind="number", range=(0, 100)),), missing="indicator")
 ILL = Classes(name="ill", classes=("no", "yes"))
@@ -121,7 +121,9 @@ def test_a_fit_that_fails_leaves_nothing_in_the_way(coreshot, study_path, write_
 
 def test_a_guessed_study_can_be_checked_whatever_its_names(coreshot, tmp_path):
     """Many different numbers are a quantity; a quotation mark in a name stays in the name."""
-    lines = [f"{number},{1_000_000 + 3.4567 * number:.4f}" for number in range(40)]  # a range cut to six digits would not hold them
+    lines = [
+        f"{number},{1_000_000 + 3.4567 * number:.4f}" for number in range(40)
+    ]  # a range cut to six digits would not hold them
     (tmp_path / "columns.csv").write_text("\n".join(['"a ""b"" \\ c",price', *lines]) + "\n")
     coreshot("study", "new", "study.toml", "--from", "columns.csv", "--target", "price", "--guess")
     assert 'task = "regression"' in (tmp_path / "study.toml").read_text()

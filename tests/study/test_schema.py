@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from coreshot.config import decode
+from coreshot.data.schema import Classes, Column, Images, Quantity, Table, as_text
 from coreshot.errors import CoreshotError
-from coreshot.schema import Classes, Column, Images, Quantity, Table, as_text
 
 AGE = Column(name="age", kind="number", range=(20.0, 100.0))
 SEX = Column(name="sex", kind="category", values=("f", "m"))
@@ -19,7 +19,10 @@ def test_numbers_by_range_categories_by_value_and_indicators():
     x, findings = table().encode({"age": ["20", "60", None, "100"], "sex": ["f", "", "m", "m"]}, "site")
     assert x.dtype == np.float32
     assert np.array_equal(x, [[-1, 1, 0, 0, 0], [0, 0, 0, 0, 1], [0, 0, 1, 1, 0], [1, 0, 1, 0, 0]])
-    assert [(finding.num_present, finding.num_missing, finding.num_outside) for finding in findings] == [(3, 1, 0), (3, 1, 0)]
+    assert [(finding.num_present, finding.num_missing, finding.num_outside) for finding in findings] == [
+        (3, 1, 0),
+        (3, 1, 0),
+    ]
     assert table().input_shape == (5,)
     assert table(missing="zero").input_shape == (3,)
 

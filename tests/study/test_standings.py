@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from coreshot.api import compare_clients, distill
-from coreshot.data.records import read_records
-from coreshot.study_file import read_study
+from coreshot.data.files import read_records
+from coreshot.study.file import read_study
 
 SEEDS = range(100, 108)
 
@@ -52,7 +52,9 @@ def exchange_classes(lines):
 
 
 def test_the_commands_say_it_and_forgetting_mends_it(coreshot, study_path, three_coresets, write_site, tmp_path):
-    coreshot("distill", study_path, write_site("evil", seed=7, count=200, change=exchange_classes), "--out", "evil.coreset")
+    coreshot(
+        "distill", study_path, write_site("evil", seed=7, count=200, change=exchange_classes), "--out", "evil.coreset"
+    )
     told = coreshot("fit", *three_coresets, "evil.coreset", "--study", study_path, "--out", "model")
     assert "warning: evil may be broken or hostile" in told
     assert "opposite of what the others' do" in told

@@ -12,9 +12,24 @@ from coreshot.models import LogDensity
 MAX_ERROR = 0.2  # of the covariance, relative; and of the mean, in deviations
 INFERENCES = {
     "mclmc": Mclmc(num_warmup=3000, num_samples=2000, thinning=5, num_chains=4, map_steps=100),
-    "sgld": Cyclical(step_size=0.02, num_cycles=4, cycle_length=5000, samples_per_cycle=1000, kernel="sgld", explore=0.3, num_chains=4),
+    "sgld": Cyclical(
+        step_size=0.02,
+        num_cycles=4,
+        cycle_length=5000,
+        samples_per_cycle=1000,
+        kernel="sgld",
+        explore=0.3,
+        num_chains=4,
+    ),
     "sghmc": Cyclical(
-        step_size=0.001, num_cycles=4, cycle_length=4000, samples_per_cycle=1000, kernel="sghmc", explore=0.3, num_chains=4, num_integration_steps=20
+        step_size=0.001,
+        num_cycles=4,
+        cycle_length=4000,
+        samples_per_cycle=1000,
+        kernel="sghmc",
+        explore=0.3,
+        num_chains=4,
+        num_integration_steps=20,
     ),
     "laplace": LastLayerLaplace(optimizer="adam", step_size=0.02, num_steps=800, num_samples=4000, num_chains=2),
 }

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from sklearn.datasets import make_moons
 
-from coreshot.learners._start import between_neighbours, first_labels
 from coreshot.learners.bpc_fkl import best_start, chain_ends
+from coreshot.learners.starts import between_neighbours, first_labels
 from coreshot.types import Points, points_of
 
 
@@ -22,7 +22,9 @@ def scored(data, make_bpc, make_model):
     """The mean log-likelihood of the data after chains on the chosen start, and on eight other draws, with chains of another key."""
     model, learner = make_model("classification"), make_bpc(guidance="client", coreset_chain_length=60)
     labels, weight = first_labels(model, data, 4), jnp.full(4, 5.0)
-    inits = jax.vmap(lambda key: jax.flatten_util.ravel_pytree(model.init(key))[0])(jax.random.split(jax.random.key(9), 8))
+    inits = jax.vmap(lambda key: jax.flatten_util.ravel_pytree(model.init(key))[0])(
+        jax.random.split(jax.random.key(9), 8)
+    )
 
     @jax.jit
     def score(places):

@@ -2,8 +2,9 @@
 
 import numpy as np
 
-from coreshot.calibration import LEVELS, coverage, draw_reliability
-from coreshot.evaluate import class_sums
+from coreshot.fitted.calibration import LEVELS, coverage
+from coreshot.fitted.metrics import class_sums
+from coreshot.report.calibration import draw_reliability
 from coreshot.types import Predictive
 
 COUNT = 4000

@@ -16,7 +16,11 @@ NUM_CHAINS, NUM_SAMPLES = 4, 100
 def chains(linear, centers, scale=1.0, seed=0):
     """Independent draws around one centre a chain, as a sampler's posterior: ordered by chain, then by draw."""
     draws = np.random.default_rng(seed).normal(size=(len(centers), NUM_SAMPLES, 3))
-    return Posterior(linear.unravel_all(jnp.asarray((np.asarray(centers)[:, None, None] + scale * draws).reshape(-1, 3), jnp.float32)))
+    return Posterior(
+        linear.unravel_all(
+            jnp.asarray((np.asarray(centers)[:, None, None] + scale * draws).reshape(-1, 3), jnp.float32)
+        )
+    )
 
 
 def info(acceptance=0.8, num_divergent=0, num_chains=NUM_CHAINS):
@@ -79,11 +83,19 @@ def test_strongly_correlated_draws_are_worth_few(linear, probes):
 
 def test_map_estimate_has_nothing_to_diagnose(linear, probes):
     report = diagnose(linear.model, chains(linear, [0.0]), {"gradient_norm": jnp.zeros(1)}, probes)
-    assert (report.acceptance, report.num_divergences, report.r_hat, report.effective_samples, report.warnings) == (None, None, None, None, [])
+    assert (report.acceptance, report.num_divergences, report.r_hat, report.effective_samples, report.warnings) == (
+        None,
+        None,
+        None,
+        None,
+        [],
+    )
 
 
 def run_hmc(linear, points, step_size):
-    inference = Hmc(step_size=step_size, inverse_mass=1.0, num_integration_steps=5, num_warmup=50, num_samples=NUM_SAMPLES)
+    inference = Hmc(
+        step_size=step_size, inverse_mass=1.0, num_integration_steps=5, num_warmup=50, num_samples=NUM_SAMPLES
+    )
     init = jax.vmap(linear.model.init)(jax.random.split(jax.random.key(5), inference.num_chains))
     posterior, info = inference(jax.random.key(1), LogDensity(linear.model, points), init)
     return diagnose(linear.model, posterior, info, points.x[:5])
@@ -101,15 +113,26 @@ def test_a_real_sampler_with_steps_far_too_large_is_flagged(linear, linear_point
 
 @pytest.mark.parametrize(("num_chains", "num_samples"), [(1, 2), (2, 1), (2, 3)])
 def test_too_few_samples_to_tell_are_said_to_be_too_few(linear, probes, num_chains, num_samples):
-    posterior = Posterior(linear.unravel_all(jnp.asarray(np.random.default_rng(0).normal(size=(num_chains * num_samples, 3)), jnp.float32)))
-    short = {"acceptance": jnp.full((num_chains, num_samples), 0.8), "divergent": jnp.zeros((num_chains, num_samples), bool)}
+    posterior = Posterior(
+        linear.unravel_all(
+            jnp.asarray(np.random.default_rng(0).normal(size=(num_chains * num_samples, 3)), jnp.float32)
+        )
+    )
+    short = {
+        "acceptance": jnp.full((num_chains, num_samples), 0.8),
+        "divergent": jnp.zeros((num_chains, num_samples), bool),
+    }
     report = diagnose(linear.model, posterior, short, probes)
     assert (report.r_hat, report.effective_samples) == (None, None)
-    assert report.warnings == ["fewer than 4 samples a chain: neither R-hat nor their effective number can be computed; raise num_samples."]
+    assert report.warnings == [
+        "fewer than 4 samples a chain: neither R-hat nor their effective number can be computed; raise num_samples."
+    ]
 
 
 def test_four_samples_are_enough_to_compute_with(linear, probes):
     posterior = Posterior(linear.unravel_all(jnp.asarray(np.random.default_rng(0).normal(size=(8, 3)), jnp.float32)))
-    report = diagnose(linear.model, posterior, {"acceptance": jnp.full((2, 4), 0.8), "divergent": jnp.zeros((2, 4), bool)}, probes)
+    report = diagnose(
+        linear.model, posterior, {"acceptance": jnp.full((2, 4), 0.8), "divergent": jnp.zeros((2, 4), bool)}, probes
+    )
     assert report.r_hat is not None
     assert report.effective_samples is not None

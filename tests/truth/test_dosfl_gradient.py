@@ -8,8 +8,9 @@ from jax.flatten_util import ravel_pytree
 
 from coreshot.methods import Dosfl
 from coreshot.methods.dosfl import Distilled, distilled_loss, replay
-from coreshot.models import Mlp, Model
-from coreshot.optimizers import Optimizer
+from coreshot.models import Model
+from coreshot.models.networks import Mlp
+from coreshot.models.optimizers import Optimizer
 from coreshot.types import Points, points_of
 
 BATCH = 256  # points a distilled step: of 66 activations each, against 1,153 weights
@@ -60,7 +61,9 @@ def distilled():
     """Two steps of two points with soft labels; step sizes as large as 0.3, so that the run goes somewhere."""
     draws = np.random.default_rng(3)
     labels = draws.dirichlet(np.ones(2), size=(2, 2))
-    return Distilled(*(jnp.asarray(part, jnp.float32) for part in (draws.normal(size=(2, 2, 2)), labels, draws.uniform(0.1, 0.3, 2))))
+    return Distilled(
+        *(jnp.asarray(part, jnp.float32) for part in (draws.normal(size=(2, 2, 2)), labels, draws.uniform(0.1, 0.3, 2)))
+    )
 
 
 def relative_distance(found, truth):
@@ -71,7 +74,9 @@ def relative_distance(found, truth):
 @pytest.fixture(scope="module")
 def gradient(model, points, start, distilled):
     """Of the loss after two passes, as a client takes it."""
-    return jax.jit(jax.grad(lambda distilled: distilled_loss(METHOD, model, jax.random.key(0), points, start, distilled)))(distilled)
+    return jax.jit(
+        jax.grad(lambda distilled: distilled_loss(METHOD, model, jax.random.key(0), points, start, distilled))
+    )(distilled)
 
 
 @pytest.mark.parametrize(("num_epochs", "is_right"), [(2, True), (1, False)])
@@ -89,8 +94,13 @@ def test_a_gradient_that_stops_at_the_last_step_is_told_apart(model, points, sta
     """Negative control: through the last step only, as if the weights before it were given."""
 
     def short(distilled):
-        before = jax.lax.stop_gradient(one_step(model, plain_replay(model, 1, start, distilled), jax.tree.map(lambda array: array[0], distilled)))
-        return -model.log_prob(one_step(model, before, jax.tree.map(lambda array: array[1], distilled)), points) / points.num_points
+        before = jax.lax.stop_gradient(
+            one_step(model, plain_replay(model, 1, start, distilled), jax.tree.map(lambda array: array[0], distilled))
+        )
+        return (
+            -model.log_prob(one_step(model, before, jax.tree.map(lambda array: array[1], distilled)), points)
+            / points.num_points
+        )
 
     assert relative_distance(jax.jit(jax.grad(short))(distilled), gradient) > 1e-2
 
@@ -110,8 +120,13 @@ def bytes_a_step(replay, model, num_epochs):
     real = points_of(np.zeros((BATCH, 1)), np.zeros((BATCH, 1)))
 
     def size(num_steps):
-        shapes = [jax.ShapeDtypeStruct(shape, jnp.float32) for shape in ((num_steps, BATCH, 1), (num_steps, BATCH, 1), (num_steps,))]
-        gradient = jax.jit(jax.grad(lambda distilled, start: -model.log_prob(replay(model, num_epochs, start, distilled), real)))
+        shapes = [
+            jax.ShapeDtypeStruct(shape, jnp.float32)
+            for shape in ((num_steps, BATCH, 1), (num_steps, BATCH, 1), (num_steps,))
+        ]
+        gradient = jax.jit(
+            jax.grad(lambda distilled, start: -model.log_prob(replay(model, num_epochs, start, distilled), real))
+        )
         return gradient.lower(Distilled(*shapes), start).compile().memory_analysis().temp_size_in_bytes
 
     return (size(MANY) - size(FEW)) / (MANY - FEW)

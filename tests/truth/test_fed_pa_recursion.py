@@ -7,7 +7,17 @@ import pytest
 
 from coreshot.methods.fed_pa import posterior_delta
 
-CASES = [(6, 5, 0.1), (6, 5, 1.0), (3, 20, 0.01), (40, 10, 0.4), (1, 2, 1.0), (5, 2, 0.3), (6, 1, 0.5), (6, 8, 0.0), (50, 30, 10.0)]  # d, l, rho
+CASES = [
+    (6, 5, 0.1),
+    (6, 5, 1.0),
+    (3, 20, 0.01),
+    (40, 10, 0.4),
+    (1, 2, 1.0),
+    (5, 2, 0.3),
+    (6, 1, 0.5),
+    (6, 8, 0.0),
+    (50, 30, 10.0),
+]  # d, l, rho
 
 
 def draws(dimension, num_samples):
@@ -41,7 +51,9 @@ def test_recursion_is_the_dense_solve(dimension, num_samples, shrinkage):
     assert distance(recursion(server, samples, shrinkage), dense(server, samples, shrinkage)) < 1e-10
 
 
-@pytest.mark.parametrize(("dimension", "num_samples", "shrinkage"), [case for case in CASES if case[1] > 1 and case[2] > 0])
+@pytest.mark.parametrize(
+    ("dimension", "num_samples", "shrinkage"), [case for case in CASES if case[1] > 1 and case[2] > 0]
+)
 def test_a_hundredth_more_shrinkage_is_told_apart(dimension, num_samples, shrinkage):
     """Negative control."""
     server, samples = draws(dimension, num_samples)

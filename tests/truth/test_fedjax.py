@@ -8,13 +8,14 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from coreshot.methods import FedAvg, Mime, _rounds
-from coreshot.models import Mlp
-from coreshot.optimizers import Optimizer
-from coreshot.simulate import simulate
+from coreshot.methods import FedAvg, Mime
+from coreshot.methods import rounds as _rounds
+from coreshot.models.networks import Mlp
+from coreshot.models.optimizers import Optimizer
+from coreshot.runtime.simulate import simulate
 from coreshot.study import Agreement, Study
 from coreshot.types import points_of
-from coreshot.wire import Ledger
+from coreshot.wire.ledger import Ledger
 
 GOLDEN = load_file(Path(__file__).parents[1] / "golden" / "fedjax.safetensors")
 AGREEMENT = Agreement(task="golden", kind="classification", input_shape=(2,), num_outputs=3, prior_precision=0.1)
@@ -22,7 +23,9 @@ NETWORK = Mlp(hidden=(8,), activation="tanh")
 LOCAL = {"num_rounds": 5, "local_steps": 4, "batch_size": 5}
 ADAM, MOMENTUM = Optimizer(name="adam", step_size=0.05), Optimizer(name="sgd", step_size=0.1, momentum=0.9)
 METHODS = {
-    "fed_avg": FedAvg(**LOCAL, client_optimizer=ADAM, server_optimizer=Optimizer(name="sgd", step_size=0.7, momentum=0.9)),
+    "fed_avg": FedAvg(
+        **LOCAL, client_optimizer=ADAM, server_optimizer=Optimizer(name="sgd", step_size=0.7, momentum=0.9)
+    ),
     "mime": Mime(**LOCAL, base_optimizer=ADAM, server_step_size=0.8, gradient_batch_size=8),
     "mime_momentum": Mime(**LOCAL, base_optimizer=MOMENTUM, server_step_size=1.0, gradient_batch_size=8),
     "mime_lite": Mime(**LOCAL, base_optimizer=ADAM, server_step_size=0.8, gradient_batch_size=8, is_lite=True),

@@ -68,7 +68,9 @@ def agrees(estimate, truth):
 @pytest.fixture(scope="module")
 def exact(linear, linear_points, start):
     p, q = linear.posterior(linear_points), linear.posterior(start)
-    return flat(kl_gradient(linear.model, start, linear.unravel_all(sigma_points(p)), linear.unravel_all(sigma_points(q))))
+    return flat(
+        kl_gradient(linear.model, start, linear.unravel_all(sigma_points(p)), linear.unravel_all(sigma_points(q)))
+    )
 
 
 def test_equals_the_gradient_of_the_closed_form(exact, truth):
@@ -99,7 +101,9 @@ def monte_carlo(linear, linear_points, start):
     """The estimate from random weights, and the standard error of each component: that of a mean over pairs of draws."""
     p, q = linear.posterior(linear_points), linear.posterior(start)
     keys = jax.random.split(jax.random.key(0))
-    draws_p, draws_q = (linear.unravel_all(normal_draws(key, gaussian, NUM_SAMPLES)) for key, gaussian in zip(keys, (p, q), strict=True))
+    draws_p, draws_q = (
+        linear.unravel_all(normal_draws(key, gaussian, NUM_SAMPLES)) for key, gaussian in zip(keys, (p, q), strict=True)
+    )
 
     def of_one_pair(data_params, coreset_params):
         one = jax.tree.map(lambda leaf: leaf[None], (data_params, coreset_params))
@@ -132,8 +136,12 @@ def follow(linear, linear_points, forward_kl):
     @jax.jit
     def run(points, sign):
         def step(points, _):
-            gradient = kl_gradient(linear.model, points, target, linear.unravel_all(sigma_points(linear.posterior(points))))
-            return Points(points.x + 0.003 * sign * gradient.x, points.y + 0.003 * sign * gradient.y, points.weight), forward_kl(points)
+            gradient = kl_gradient(
+                linear.model, points, target, linear.unravel_all(sigma_points(linear.posterior(points)))
+            )
+            return Points(
+                points.x + 0.003 * sign * gradient.x, points.y + 0.003 * sign * gradient.y, points.weight
+            ), forward_kl(points)
 
         return jax.lax.scan(step, points, length=4000)[1]
 
@@ -154,7 +162,9 @@ def test_ascending_it_raises_the_kl(follow, start):
 def test_padding_has_no_gradient(linear, start, linear_points):
     p, q = linear.posterior(linear_points), linear.posterior(start)
     last_is_padding = start.reweighted(start.weight.at[-1].set(0.0))
-    gradient = kl_gradient(linear.model, last_is_padding, linear.unravel_all(sigma_points(p)), linear.unravel_all(sigma_points(q)))
+    gradient = kl_gradient(
+        linear.model, last_is_padding, linear.unravel_all(sigma_points(p)), linear.unravel_all(sigma_points(q))
+    )
     assert np.all(gradient.x[-1] == 0)
     assert np.all(gradient.y[-1] == 0)
     assert np.all(gradient.x[:-1] != 0)

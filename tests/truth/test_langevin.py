@@ -6,8 +6,8 @@ import numpy as np
 import optax
 import pytest
 
-from coreshot.ascent import ascend
-from coreshot.learners._sampling import noise_scale
+from coreshot.learners.randomised_map import noise_scale
+from coreshot.models.training import ascend
 
 MEAN, PRECISION = np.array([1.0, -2.0]), np.array([4.0, 10.0])  # of the posterior
 NUM_OBSERVATIONS = 8.0
@@ -29,7 +29,9 @@ def draw(scale):
     @jax.jit
     @jax.vmap
     def chain(key):
-        return ascend(solver, log_density, params, solver.init(params), jax.random.split(key, NUM_STEPS), scale)[0]["theta"]
+        return ascend(solver, log_density, params, solver.init(params), jax.random.split(key, NUM_STEPS), scale)[0][
+            "theta"
+        ]
 
     return np.asarray(chain(jax.random.split(jax.random.key(0), NUM_CHAINS)), np.float64)
 

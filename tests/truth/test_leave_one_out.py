@@ -5,8 +5,8 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from coreshot.leave_one_out import MANY, leave_one_out
-from coreshot.moments import Moments
+from coreshot.spectral.coreset import Moments
+from coreshot.spectral.outlier_clients import MANY, leave_one_out
 
 NUM_COLUMNS = 8
 
@@ -20,13 +20,18 @@ def drawn_site(draws, weights, kind, count=None):
     """With means, base rate and size of its own."""
     x = draws.normal(0.5 * draws.normal(size=len(weights)), 1, (count or draws.integers(100, 400), len(weights)))
     score = x @ weights + draws.normal()
-    return x, (draws.random(len(x)) < 1 / (1 + np.exp(-score))).astype(int) if kind == "classification" else score + draws.normal(size=len(x))
+    return x, (draws.random(len(x)) < 1 / (1 + np.exp(-score))).astype(
+        int
+    ) if kind == "classification" else score + draws.normal(size=len(x))
 
 
 def drawn_sites(seed, num_sites, kind, heterogeneity=0.0):
     draws = np.random.default_rng(seed)
     shared = draws.normal(size=NUM_COLUMNS)
-    return {f"site {index}": drawn_site(draws, shared + heterogeneity * draws.normal(size=NUM_COLUMNS), kind) for index in range(num_sites)}
+    return {
+        f"site {index}": drawn_site(draws, shared + heterogeneity * draws.normal(size=NUM_COLUMNS), kind)
+        for index in range(num_sites)
+    }
 
 
 def standings(sites, kind):
@@ -64,7 +69,11 @@ def test_negative_control_honest_clients_are_not_suspect(kind):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_sites_that_differ_as_much_as_they_agree_are_seldom_suspect(kind):
-    told = Counter(standing.verdict for seed in range(20) for standing in standings(drawn_sites(seed, 5, kind, heterogeneity=1.0), kind).values())
+    told = Counter(
+        standing.verdict
+        for seed in range(20)
+        for standing in standings(drawn_sites(seed, 5, kind, heterogeneity=1.0), kind).values()
+    )
     assert told["suspect"] <= 8, told  # of 100; about 3 are usual
 
 

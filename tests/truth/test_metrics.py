@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 from sklearn.metrics import accuracy_score, brier_score_loss, log_loss
 
-from coreshot.evaluate import Sums, class_sums, metrics, predict, sums
-from coreshot.models import Mlp, Model
+from coreshot.fitted.metrics import Sums, class_sums, metrics, predict, sums
+from coreshot.models import Model
+from coreshot.models.networks import Mlp
 from coreshot.types import Points, Posterior, points_of
 
 NUM_FORECASTS = 40_000
@@ -80,7 +81,9 @@ def test_a_posterior_of_known_probabilities(classes):
     predictive = predict(classes, posterior, test.x)
     np.testing.assert_allclose(predictive.mean[0], [0.5, 0.3, 0.2], rtol=1e-5)
     np.testing.assert_allclose(predictive.epistemic[0], [0.3, 0.2, 0.1], rtol=1e-5)
-    np.testing.assert_allclose(predictive.aleatoric[0] ** 2, [(0.16 + 0.16) / 2, (0.09 + 0.25) / 2, (0.09 + 0.21) / 2], rtol=1e-5)
+    np.testing.assert_allclose(
+        predictive.aleatoric[0] ** 2, [(0.16 + 0.16) / 2, (0.09 + 0.25) / 2, (0.09 + 0.21) / 2], rtol=1e-5
+    )
 
 
 @pytest.fixture(scope="module")
@@ -137,14 +140,21 @@ def as_values(total):
 def test_sums_of_two_batches_add_to_those_of_all_classification(classes):
     draws = np.random.default_rng(3)
     posterior = Posterior(
-        {"Dense_0": {"kernel": jnp.asarray(draws.normal(size=(5, 1, 3)), jnp.float32), "bias": jnp.asarray(draws.normal(size=(5, 3)), jnp.float32)}}
+        {
+            "Dense_0": {
+                "kernel": jnp.asarray(draws.normal(size=(5, 1, 3)), jnp.float32),
+                "bias": jnp.asarray(draws.normal(size=(5, 3)), jnp.float32),
+            }
+        }
     )
     test = points_of(draws.normal(size=(50, 1)), np.eye(3)[draws.integers(3, size=50)])
     one, two = split(test, 17)
     merged = as_values(Sums() + sums(classes, posterior, one) + sums(classes, posterior, two))
     whole = as_values(sums(classes, posterior, test))
     for name, value in whole.items():
-        np.testing.assert_allclose(merged[name], value, rtol=1e-6, err_msg=name)  # float32 predictions, summed in float64
+        np.testing.assert_allclose(
+            merged[name], value, rtol=1e-6, err_msg=name
+        )  # float32 predictions, summed in float64
     assert not np.allclose(as_values(sums(classes, posterior, one))["log_prob"], whole["log_prob"])
 
 
@@ -177,7 +187,9 @@ def test_rmse_is_taken_against_the_truth_where_it_is_known(line):
     assert metrics(line, sums(line, posterior, test)).rmse == pytest.approx(2.0)
     known = metrics(line, sums(line, posterior, test, truth))
     assert known.rmse == pytest.approx(np.sqrt(0.5))
-    assert known.nll == pytest.approx(metrics(line, sums(line, posterior, test)).nll)  # the noise belongs to the likelihood
+    assert known.nll == pytest.approx(
+        metrics(line, sums(line, posterior, test)).nll
+    )  # the noise belongs to the likelihood
 
 
 def test_regression_uncertainty_splits_into_function_and_noise(line):
@@ -190,4 +202,6 @@ def test_regression_uncertainty_splits_into_function_and_noise(line):
 def test_log_prob_of_soft_labels_is_the_cross_entropy(classes):
     params = {"Dense_0": {"kernel": jnp.zeros((1, 3)), "bias": jnp.log(jnp.array([0.5, 0.25, 0.25]))}}
     soft = Points(jnp.zeros((1, 1)), jnp.array([[0.5, 0.5, 0.0]]), jnp.array([2.0]))
-    assert float(classes.log_prob(params, soft)) == pytest.approx(2 * (0.5 * np.log(0.5) + 0.5 * np.log(0.25)), rel=1e-6)
+    assert float(classes.log_prob(params, soft)) == pytest.approx(
+        2 * (0.5 * np.log(0.5) + 0.5 * np.log(0.25)), rel=1e-6
+    )

@@ -70,7 +70,9 @@ def test_dirichlet_of_a_tiny_alpha_gives_each_class_to_one():
 
 def test_dirichlet_shares_have_the_variance_of_the_law():
     """A share of Dirichlet(a, ..., a) over k parts has variance (1/k)(1 - 1/k) / (k a + 1); 500 draws know it to within about 10 %."""
-    shares = np.concatenate([class_counts(partition("dirichlet", alpha=2.0, num_partitions=4, seed=seed))[0] / 200 for seed in range(500)])
+    shares = np.concatenate(
+        [class_counts(partition("dirichlet", alpha=2.0, num_partitions=4, seed=seed))[0] / 200 for seed in range(500)]
+    )
     assert shares.var() == pytest.approx(0.25 * 0.75 / 9, rel=0.15)
     assert shares.var() != pytest.approx(0.25 * 0.75 / 5, rel=0.15)  # of alpha 1
 
@@ -83,7 +85,9 @@ def test_dirichlet_keeps_its_promises():
 
 def test_self_balancing_stops_what_is_full():
     """No partition takes a further class once it has its fair share, so none can exceed it by more than one class."""
-    spread = [[len(rows) for rows in partition("dirichlet", alpha=0.3, self_balancing=on).values()] for on in (False, True)]
+    spread = [
+        [len(rows) for rows in partition("dirichlet", alpha=0.3, self_balancing=on).values()] for on in (False, True)
+    ]
     assert max(spread[1]) < 2000 / 7 + 200
     assert np.std(spread[1]) < np.std(spread[0])
 
@@ -97,7 +101,9 @@ def test_pathological_has_exactly_so_many_classes_each(mode, classes):
     for column in counts.T:  # a class is shared evenly by those that have it
         assert np.ptp(column[column > 0]) <= 1
     if mode == "deterministic":
-        assert [set(np.flatnonzero(line)) for line in counts] == [{(index + step) % 10 for step in range(classes)} for index in range(12)]
+        assert [set(np.flatnonzero(line)) for line in counts] == [
+            {(index + step) % 10 for step in range(classes)} for index in range(12)
+        ]
     if mode == "first-deterministic":
         assert all(line[index % 10] > 0 for index, line in enumerate(counts))
 
@@ -115,14 +121,26 @@ def test_natural_id_is_the_column():
     [
         (Iid(num_partitions=2001), r"partition: 2000 images are fewer than the 2001 that the partitions need"),
         (Dirichlet(num_partitions=300, alpha=1.0), r"2000 images are fewer than the 3000"),
-        (Dirichlet(num_partitions=50, alpha=1e-4), r"in 1000 draws no partition .* \(the best left one with 0\); raise alpha \(now 0.0001\)"),
+        (
+            Dirichlet(num_partitions=50, alpha=1e-4),
+            r"in 1000 draws no partition .* \(the best left one with 0\); raise alpha \(now 0.0001\)",
+        ),
         (
             Dirichlet(num_partitions=2, alpha=1.0, partition_by="colour"),
             r"partition_by = 'colour': the data has no such column; it has label, writer_id",
         ),
-        (Pathological(num_partitions=3, num_classes_per_partition=3), r"3 clients of 3 classes cannot hold all 10 classes"),
-        (Pathological(num_partitions=3, num_classes_per_partition=11), r"11 classes for each client, but there are only 10"),
-        (Pathological(num_partitions=2000, num_classes_per_partition=10), r"class 0 has 200 images for the 2000 clients"),
+        (
+            Pathological(num_partitions=3, num_classes_per_partition=3),
+            r"3 clients of 3 classes cannot hold all 10 classes",
+        ),
+        (
+            Pathological(num_partitions=3, num_classes_per_partition=11),
+            r"11 classes for each client, but there are only 10",
+        ),
+        (
+            Pathological(num_partitions=2000, num_classes_per_partition=10),
+            r"class 0 has 200 images for the 2000 clients",
+        ),
         (
             Pathological(num_partitions=5, num_classes_per_partition=2, class_assignment_mode="deterministic"),
             r"deterministic assignment leaves 4 of 10 classes without a client",

@@ -6,9 +6,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from coreshot import patches
-from coreshot.patches import WHOLE_BATCH, images_at_once, max_pool, patch_convolution
-from coreshot.winograd import winograd
+from coreshot.models import cpu_convolution as patches
+from coreshot.models.cpu_convolution import WHOLE_BATCH, images_at_once, max_pool, patch_convolution
+from coreshot.models.winograd import winograd
 
 DRAWS = np.random.default_rng(0)
 INPUTS = jnp.asarray(DRAWS.normal(size=(2, 7, 6, 3)), jnp.float32)
@@ -49,7 +49,9 @@ def test_large_images_go_one_after_the_other_and_give_the_same(num_images):
 def test_a_part_that_does_not_come_out_even_is_padded_and_cut(monkeypatch):
     monkeypatch.setattr(patches, "CACHE_FLOATS", 2 * 5 * 4 * 27)  # two of the small images at a time
     inputs = jnp.concatenate([INPUTS, INPUTS[:1] + 1])
-    np.testing.assert_allclose(patch_convolution(inputs, KERNEL, (1, 1), "VALID"), convolution(inputs, KERNEL, "VALID"), atol=2e-5)
+    np.testing.assert_allclose(
+        patch_convolution(inputs, KERNEL, (1, 1), "VALID"), convolution(inputs, KERNEL, "VALID"), atol=2e-5
+    )
 
 
 def test_second_derivatives_are_those_of_the_convolution(monkeypatch):
@@ -61,15 +63,28 @@ def test_second_derivatives_are_those_of_the_convolution(monkeypatch):
         return jax.grad(lambda inputs: jnp.sum(slope(KERNEL, inputs) ** 2))(INPUTS)
 
     ours = curvature(lambda inputs, kernel: patch_convolution(inputs, kernel, (1, 1), "VALID"))
-    np.testing.assert_allclose(ours, curvature(lambda inputs, kernel: convolution(inputs, kernel, "VALID")), rtol=1e-3, atol=1e-3)
+    np.testing.assert_allclose(
+        ours, curvature(lambda inputs, kernel: convolution(inputs, kernel, "VALID")), rtol=1e-3, atol=1e-3
+    )
 
 
 def test_negative_control_a_flipped_kernel_is_another_convolution():
-    assert float(jnp.max(jnp.abs(patch_convolution(INPUTS, KERNEL[::-1], (1, 1), "VALID") - convolution(INPUTS, KERNEL, "VALID")))) > 0.1
+    assert (
+        float(
+            jnp.max(
+                jnp.abs(patch_convolution(INPUTS, KERNEL[::-1], (1, 1), "VALID") - convolution(INPUTS, KERNEL, "VALID"))
+            )
+        )
+        > 0.1
+    )
 
 
 def test_pooling_is_flax_pooling():
-    for one, other in zip(with_gradients(max_pool, INPUTS), with_gradients(lambda x: nn.max_pool(x, (2, 2), strides=(2, 2)), INPUTS), strict=True):
+    for one, other in zip(
+        with_gradients(max_pool, INPUTS),
+        with_gradients(lambda x: nn.max_pool(x, (2, 2), strides=(2, 2)), INPUTS),
+        strict=True,
+    ):
         np.testing.assert_allclose(one, other, atol=1e-6)
 
 
@@ -95,7 +110,9 @@ def test_other_kernels_and_half_precision_do_not_go_by_winograd(monkeypatch):
     monkeypatch.setattr(patches, "winograd", None)  # whoever called it would fail
     inputs = jnp.asarray(DRAWS.normal(size=(1, 26, 26, 32)), jnp.float32)
     assert patch_convolution(inputs, jnp.ones((5, 5, 32, 2)), (1, 1), "VALID").shape == (1, 22, 22, 2)
-    assert patch_convolution(inputs.astype(jnp.bfloat16), jnp.ones((3, 3, 32, 2), jnp.bfloat16), (1, 1), "VALID").shape == (1, 24, 24, 2)
+    assert patch_convolution(
+        inputs.astype(jnp.bfloat16), jnp.ones((3, 3, 32, 2), jnp.bfloat16), (1, 1), "VALID"
+    ).shape == (1, 24, 24, 2)
 
 
 def test_relu_and_pooling_commute_in_values_and_gradients():

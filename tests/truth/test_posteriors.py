@@ -16,7 +16,14 @@ MAX_Z = 4.5  # standard errors: with 39 degrees of freedom and 9 moments a right
 
 # The posterior's deviations are 0.07 to 0.15: trajectories of length 0.15 go about a quarter of a turn.
 SAMPLERS = {
-    "hmc": Hmc(step_size=0.03, inverse_mass=1.0, num_integration_steps=5, num_warmup=100, num_samples=2000, num_chains=NUM_CHAINS),
+    "hmc": Hmc(
+        step_size=0.03,
+        inverse_mass=1.0,
+        num_integration_steps=5,
+        num_warmup=100,
+        num_samples=2000,
+        num_chains=NUM_CHAINS,
+    ),
     "hmc, from the MAP, adapted": Hmc(
         step_size=0.001,
         inverse_mass=1.0,
@@ -59,7 +66,9 @@ def test_pooled_posterior_is_the_product_of_the_clients(linear, linear_points, h
 
 def test_server_density_of_two_whole_clients_is_the_joint(linear, linear_points, halves):
     """Through the method's own pooling: under `mass` a client that sends all it has counts for exactly that."""
-    coresets = {name: Coreset(points, jnp.asarray(float(points.num_points))) for name, points in zip("ab", halves, strict=True)}
+    coresets = {
+        name: Coreset(points, jnp.asarray(float(points.num_points))) for name, points in zip("ab", halves, strict=True)
+    }
     pooled = LogDensity(linear.model, pool_coresets(coresets, "mass"))
     params = linear.unravel(jnp.array([0.2, -0.4, 0.7]))
     assert float(pooled(params)) == pytest.approx(float(LogDensity(linear.model, linear_points)(params)), rel=1e-6)
@@ -75,17 +84,23 @@ def test_closed_form_is_the_top_and_the_curvature_of_the_log_density(linear, lin
         return density(linear.unravel(flat))
 
     np.testing.assert_allclose(jax.jit(jax.grad(of_flat))(posterior.mean), np.zeros(3), atol=1e-3)
-    np.testing.assert_allclose(-jax.jit(jax.hessian(of_flat))(posterior.mean), np.linalg.inv(posterior.covariance), rtol=1e-4, atol=1e-3)
+    np.testing.assert_allclose(
+        -jax.jit(jax.hessian(of_flat))(posterior.mean), np.linalg.inv(posterior.covariance), rtol=1e-4, atol=1e-3
+    )
 
 
 def test_weight_counts_as_repetition_and_padding_as_nothing(linear, linear_points):
     params = linear.unravel(jnp.array([0.2, -0.4, 0.7]))
     twice = concatenate_points([linear_points, linear_points])
     doubled = linear_points.reweighted(2 * linear_points.weight)
-    assert float(linear.model.log_prob(params, doubled)) == pytest.approx(float(linear.model.log_prob(params, twice)), rel=1e-5)
+    assert float(linear.model.log_prob(params, doubled)) == pytest.approx(
+        float(linear.model.log_prob(params, twice)), rel=1e-5
+    )
     infinite = Points(jnp.full((1, 2), jnp.inf), jnp.zeros((1, 1)), jnp.zeros(1))
     padded = concatenate_points([linear_points, infinite])
-    assert float(linear.model.log_prob(params, padded)) == pytest.approx(float(linear.model.log_prob(params, linear_points)), rel=1e-6)
+    assert float(linear.model.log_prob(params, padded)) == pytest.approx(
+        float(linear.model.log_prob(params, linear_points)), rel=1e-6
+    )
 
 
 def starts(model, num=NUM_CHAINS):

@@ -40,7 +40,9 @@ def test_reverse_kl_is_that_of_the_conjugate_model(linear, linear_points, start)
 
     truth = np.concatenate([np.ravel(part) for part in jax.jit(jax.grad(kl, argnums=(0, 1)))(start.x, start.y)])
     draws = own.mean + jax.random.normal(jax.random.key(0), (NUM_DRAWS, 3)) @ jnp.linalg.cholesky(own.covariance).T
-    found = jax.jit(reverse_kl_gradient, static_argnums=0)(linear.model, start, linear_points, linear.unravel_all(draws))
+    found = jax.jit(reverse_kl_gradient, static_argnums=0)(
+        linear.model, start, linear_points, linear.unravel_all(draws)
+    )
     found = np.concatenate([np.ravel(found.x), np.ravel(found.y)])
     assert np.linalg.norm(found - truth) < 0.06 * np.linalg.norm(truth)
     assert np.linalg.norm(-found - truth) > np.linalg.norm(truth)
@@ -53,7 +55,9 @@ def test_last_layer_is_the_gaussian_posterior():
     rho, a = 0.8, 2.5
     covariance = np.linalg.inv(rho * np.eye(7) + a * features.T @ features)
     weights = a * covariance @ features.T @ labels
-    mean, variance, divergence = last_layer(*(jnp.asarray(part, jnp.float32) for part in (features, labels, at)), rho, a)
+    mean, variance, divergence = last_layer(
+        *(jnp.asarray(part, jnp.float32) for part in (features, labels, at)), rho, a
+    )
     np.testing.assert_allclose(mean, at @ weights, rtol=2e-4, atol=1e-5)
     np.testing.assert_allclose(variance, np.sum(at @ covariance * at, axis=1), rtol=2e-4)
     one = 0.5 * (rho * np.trace(covariance) - 7 - np.linalg.slogdet(rho * covariance)[1])
@@ -70,7 +74,9 @@ def test_dm_is_zero_where_the_class_means_agree(problem):
     learner = Dm(num_points=12, num_updates=1, step_size_x=0.1)
     networks = model.init(jax.random.key(1))
     assert float(learner.loss(jax.random.key(0), model, data, data, networks)) == pytest.approx(0, abs=1e-9)
-    assert float(learner.loss(jax.random.key(0), model, Points(data.x + 0.5, data.y, data.weight), data, networks)) > 1e-3
+    assert (
+        float(learner.loss(jax.random.key(0), model, Points(data.x + 0.5, data.y, data.weight), data, networks)) > 1e-3
+    )
     order = np.argsort(np.asarray(data.y).argmax(1), kind="stable")
     shuffled = Points(data.x[order], data.y[order], data.weight)  # another order of the same points is the same loss
     assert float(learner.loss(jax.random.key(0), model, shuffled, data, networks)) == pytest.approx(0, abs=1e-9)
@@ -86,7 +92,9 @@ def test_gradient_distance():
     one = {"kernel": jnp.asarray([[1.0, 0.0], [0.0, 2.0]]), "bias": jnp.asarray([1.0, 1.0])}
     other = {"kernel": jnp.asarray([[0.0, 0.0], [3.0, 1.0]]), "bias": jnp.asarray([-1.0, 1.0])}
     assert float(distance(one, one)) == pytest.approx(0, abs=1e-6)
-    assert float(distance(one, other)) == pytest.approx(1.0 + 0.0, abs=1e-6)  # first unit orthogonal, second parallel; biases do not count
+    assert float(distance(one, other)) == pytest.approx(
+        1.0 + 0.0, abs=1e-6
+    )  # first unit orthogonal, second parallel; biases do not count
 
 
 def test_gradient_matching_is_zero_on_the_data_itself(problem):
@@ -112,11 +120,15 @@ def test_matched_trajectories_go_through_the_chain(make_bpc, problem):
     ends = starts + 0.1
 
     def moved(delta):
-        return learner.gradient(model, Points(points.x.at[1, 0].add(delta), points.y, points.weight), data, jax.random.key(0), starts, ends)
+        return learner.gradient(
+            model, Points(points.x.at[1, 0].add(delta), points.y, points.weight), data, jax.random.key(0), starts, ends
+        )
 
     def loss(delta):
         shifted = Points(points.x.at[1, 0].add(delta), points.y, points.weight)
-        reached = jax.vmap(lambda params: ravel_pytree(params)[0])(chain_ends(learner, model, shifted, jax.random.key(0), starts))
+        reached = jax.vmap(lambda params: ravel_pytree(params)[0])(
+            chain_ends(learner, model, shifted, jax.random.key(0), starts)
+        )
         return float(jnp.mean(jnp.sum((reached - ends) ** 2, axis=1) / jnp.sum((starts - ends) ** 2, axis=1)))
 
     difference = (loss(0.05) - loss(-0.05)) / 0.1

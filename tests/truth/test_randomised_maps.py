@@ -4,7 +4,7 @@ import jax
 import numpy as np
 import pytest
 
-from coreshot.learners._sampling import randomised
+from coreshot.learners.randomised_map import randomised
 
 NUM_DRAWS = 4000
 

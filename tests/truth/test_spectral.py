@@ -12,11 +12,11 @@ import scipy.stats
 
 from coreshot.data.digits import Digits
 from coreshot.data.synthetic import Moons, Regression
-from coreshot.features import RandomConv, RandomVector, feature_map
-from coreshot.head import fit_head
-from coreshot.link import DISCRIMINANT, ClassMeans, Link, class_sums, fit_link, held_out
-from coreshot.moments import Moments, mean_error_bound, spectral_rows
-from coreshot.ridge import most_evident, solve
+from coreshot.spectral.calibration import DISCRIMINANT, ClassMeans, Link, class_sums, fit_link, held_out
+from coreshot.spectral.coreset import Moments, mean_error_bound, spectral_rows
+from coreshot.spectral.evidence import most_evident, solve
+from coreshot.spectral.features import RandomConv, RandomVector, feature_map
+from coreshot.spectral.posterior import fit_head
 
 RIDGE = 0.7
 
@@ -24,9 +24,15 @@ RIDGE = 0.7
 def task(name):
     """Features and centred labels by client, float64."""
     if name == "digits":
-        data, features = Digits(num_clients=4, alpha=1.0).make(0), RandomConv(dimension=96, num_filters=16, size=3, grid=3)
+        data, features = (
+            Digits(num_clients=4, alpha=1.0).make(0),
+            RandomConv(dimension=96, num_filters=16, size=3, grid=3),
+        )
     elif name == "moons":
-        data, features = Moons(num_clients=3, points_per_client=60, noise_scale=0.1, num_test=10).make(0), RandomVector(dimension=40)
+        data, features = (
+            Moons(num_clients=3, points_per_client=60, noise_scale=0.1, num_test=10).make(0),
+            RandomVector(dimension=40),
+        )
     else:
         data, features = (
             Regression(num_clients=3, points_per_client=50, noise_scale=0.1, num_test=10).make(0),
@@ -34,7 +40,10 @@ def task(name):
         )
     drawn = feature_map(features, jax.random.key(7), next(iter(data.clients.values())).x.shape[1:])
     offset = 0.0 if data.kind == "regression" else 1 / next(iter(data.clients.values())).y.shape[1]
-    return [(drawn(points.x).astype(np.float64), np.asarray(points.y, np.float64) - offset) for points in data.clients.values()]
+    return [
+        (drawn(points.x).astype(np.float64), np.asarray(points.y, np.float64) - offset)
+        for points in data.clients.values()
+    ]
 
 
 def moments_of_rows(rows, num_examples):
@@ -46,7 +55,11 @@ def total(parts):
 
 
 def pooled(clients):
-    return Moments.of(np.concatenate([x for x, _ in clients]), np.concatenate([y for _, y in clients]), sum(len(x) for x, _ in clients))
+    return Moments.of(
+        np.concatenate([x for x, _ in clients]),
+        np.concatenate([y for _, y in clients]),
+        sum(len(x) for x, _ in clients),
+    )
 
 
 def relative(found, wanted):
@@ -128,7 +141,10 @@ def test_the_evidence_is_the_marginal_likelihood():
     assert solution.log_evidence == pytest.approx(wanted, rel=1e-9)
     for factor in (0.8, 1.25):
         other = factor * covariance
-        assert sum(scipy.stats.multivariate_normal(np.zeros(30), other).logpdf(y[:, output]) for output in range(2)) < wanted
+        assert (
+            sum(scipy.stats.multivariate_normal(np.zeros(30), other).logpdf(y[:, output]) for output in range(2))
+            < wanted
+        )
 
 
 def test_the_evidence_finds_the_prior_and_the_noise():
@@ -160,7 +176,9 @@ def digits():
     """Four groups, one client each; and the scores of single records, each under the head of the other clients."""
     clients = task("digits")
     groups = [Moments.of(x, y, len(x)) for x, y in clients]
-    scores = [x @ solve(total([*groups[:index], *groups[index + 1 :]]), RIDGE).mean for index, (x, _) in enumerate(clients)]
+    scores = [
+        x @ solve(total([*groups[:index], *groups[index + 1 :]]), RIDGE).mean for index, (x, _) in enumerate(clients)
+    ]
     return groups, np.concatenate(scores), np.concatenate([y.argmax(axis=1) for _, y in clients])
 
 
@@ -203,7 +221,9 @@ def test_where_rows_are_coarse_the_covariance_within_classes_stays_one_and_the_l
     scores = np.concatenate([x for x, _ in clients]) @ solve(total(groups), RIDGE).mean
     labels = np.concatenate([y.argmax(axis=1) for _, y in clients])
     link = fit_link(groups, [(index, ClassMeans.of(group)) for index, group in enumerate(groups)], RIDGE)
-    of_head, of_link = (np.mean(found.argmax(axis=1) == labels) for found in (scores, link.logits(scores, np.zeros(len(scores)))))
+    of_head, of_link = (
+        np.mean(found.argmax(axis=1) == labels) for found in (scores, link.logits(scores, np.zeros(len(scores))))
+    )
     assert of_link > of_head - 0.02
 
 
@@ -229,7 +249,9 @@ def test_class_means_say_how_sure_to_be(digits):
     best = min(nll(scale * parts, labels) for scale in np.geomspace(0.1, 20, 60))
     found = nll(link.scale * parts, labels)
     assert found < best + 0.1
-    shuffled = [(group, replace(one, labels=np.random.default_rng(0).permutation(one.labels))) for group, one in speakers]
+    shuffled = [
+        (group, replace(one, labels=np.random.default_rng(0).permutation(one.labels))) for group, one in speakers
+    ]
     assert fit_link(groups, shuffled, RIDGE).scale < 0.3 * link.scale
 
 

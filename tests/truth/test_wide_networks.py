@@ -5,10 +5,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from coreshot import models
-from coreshot.evaluate import metrics, sums
+from coreshot.fitted.metrics import metrics, sums
 from coreshot.learners.bpc_fkl import kl_gradient
-from coreshot.models import ConvNet, LogDensity, Mlp, Model
+from coreshot.models import LogDensity, Model
+from coreshot.models import model as models
+from coreshot.models.networks import ConvNet, Mlp
 from coreshot.types import Posterior, points_of
 
 
@@ -68,14 +69,16 @@ def test_a_log_density_in_parts_is_the_whole(model, params, points, as_if_wide, 
     one = jax.tree.map(lambda leaf: leaf[0], params)
     assert float(LogDensity(model, points)(one)) == pytest.approx(float(whole + model.log_prior(one)), rel=1e-5)
     expected = jax.grad(lambda params: model.log_prior(params) + model.log_prob(params, points))(one)
-    for left, right in zip(jax.tree.leaves(jax.grad(LogDensity(model, points))(one)), jax.tree.leaves(expected), strict=True):
+    for left, right in zip(
+        jax.tree.leaves(jax.grad(LogDensity(model, points))(one)), jax.tree.leaves(expected), strict=True
+    ):
         np.testing.assert_allclose(left, right, atol=1e-5)
 
 
 def test_metrics_in_parts_are_those_of_the_whole(model, params, points, monkeypatch):
     posterior = Posterior(params)
     whole = metrics(model, sums(model, posterior, points))
-    monkeypatch.setattr("coreshot.evaluate.POINTS_AT_ONCE", 3)
+    monkeypatch.setattr("coreshot.fitted.metrics.POINTS_AT_ONCE", 3)
     parts = metrics(model, sums(model, posterior, points))
     assert parts.accuracy == whole.accuracy
     assert (parts.nll, parts.brier, parts.ece) == pytest.approx((whole.nll, whole.brier, whole.ece), rel=1e-5)

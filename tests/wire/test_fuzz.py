@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 
 from coreshot.errors import CoreshotError
 from coreshot.methods.one_shot import message_coreset
-from coreshot.models import Mlp, Model
-from coreshot.types import Coreset, Message
-from coreshot.wire import decode_message, encode_message
+from coreshot.models import Model
+from coreshot.models.networks import Mlp
+from coreshot.types import Coreset
+from coreshot.wire.messages import Message, decode_message, encode_message
 
 STUDY = "ab" * 32
 MODEL = Model(Mlp(hidden=(), activation="relu"), "classification", (2,), 2, 0.1, 1.0)
@@ -30,7 +31,9 @@ VALID = encode_message(
     study_hash=STUDY,
     client="a",
 )
-fuzz = settings(max_examples=300, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
+fuzz = settings(
+    max_examples=300, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck)
+)
 
 
 def try_decode(data):
@@ -126,22 +129,63 @@ def test_any_json_as_our_entry(value):
 
 
 OURS = json.dumps({"format": 1, "kind": "coreset", "round": 0, "client": "a", "study": STUDY})
-DTYPES = ["BOOL", "U8", "I8", "I16", "U16", "F16", "BF16", "I32", "U32", "F32", "F64", "I64", "U64", "C64", "F8_E4M3", "F8_E5M2", "nonsense"]
-SIZES = {"BOOL": 1, "U8": 1, "I8": 1, "I16": 2, "U16": 2, "F16": 2, "BF16": 2, "I32": 4, "U32": 4, "F32": 4, "F64": 8, "I64": 8, "U64": 8, "C64": 8}
+DTYPES = [
+    "BOOL",
+    "U8",
+    "I8",
+    "I16",
+    "U16",
+    "F16",
+    "BF16",
+    "I32",
+    "U32",
+    "F32",
+    "F64",
+    "I64",
+    "U64",
+    "C64",
+    "F8_E4M3",
+    "F8_E5M2",
+    "nonsense",
+]
+SIZES = {
+    "BOOL": 1,
+    "U8": 1,
+    "I8": 1,
+    "I16": 2,
+    "U16": 2,
+    "F16": 2,
+    "BF16": 2,
+    "I32": 4,
+    "U32": 4,
+    "F32": 4,
+    "F64": 8,
+    "I64": 8,
+    "U64": 8,
+    "C64": 8,
+}
 
 
 @st.composite
 def messages_with_odd_arrays(draw):
     """Well-formed files, whose arrays have any type, any shape and any bits."""
     tensors, body = {}, b""
-    expected = {"x": ("F32", [3, 2]), "num_examples": ("F32", [1]), **draw(st.sampled_from([{"labels": ("I32", [3])}, {"y": ("F32", [3, 2])}]))}
+    expected = {
+        "x": ("F32", [3, 2]),
+        "num_examples": ("F32", [1]),
+        **draw(st.sampled_from([{"labels": ("I32", [3])}, {"y": ("F32", [3, 2])}])),
+    }
     odd = draw(st.sampled_from([[name] for name in expected] + [list(expected)]))  # one array, or all of them
     for name, (dtype, shape) in expected.items():
         if name in odd:
             dtype = draw(st.sampled_from(DTYPES))  # noqa: PLW2901
             shape = draw(st.sampled_from([shape, shape, [3, 2], [3], [1], [0], [], [1, 2], [3, 1]]))  # noqa: PLW2901
         size = int(np.prod(shape)) * SIZES.get(dtype, 1)
-        payload = draw(st.binary(min_size=size, max_size=size) | st.just(bytes(size)) | st.just(np.ones(size, np.float32).tobytes()[:size]))
+        payload = draw(
+            st.binary(min_size=size, max_size=size)
+            | st.just(bytes(size))
+            | st.just(np.ones(size, np.float32).tobytes()[:size])
+        )
         tensors[name] = {"dtype": dtype, "shape": shape, "data_offsets": [len(body), len(body) + size]}
         body += payload
     return framed({"__metadata__": {"coreshot": OURS}, **tensors}, body)

@@ -8,9 +8,8 @@ import pytest
 
 from coreshot.api import fit
 from coreshot.errors import CoreshotError
-from coreshot.study_file import read_study
-from coreshot.types import Message
-from coreshot.wire import decode_message, encode_message, read_header
+from coreshot.study.file import read_study
+from coreshot.wire.messages import Message, decode_message, encode_message, read_header
 
 STUDY = "5" * 64
 GOLDEN = {

@@ -10,8 +10,9 @@ import safetensors.numpy
 
 from coreshot.errors import CoreshotError
 from coreshot.methods.one_shot import coreset_message, message_coreset
-from coreshot.types import Coreset, Message, Points, points_of
-from coreshot.wire import Entry, Ledger, decode_message, encode_message, read_header
+from coreshot.types import Coreset, Points, points_of
+from coreshot.wire.ledger import Entry, Ledger
+from coreshot.wire.messages import Message, decode_message, encode_message, read_header
 
 STUDY = "ab" * 32
 
@@ -69,7 +70,13 @@ def test_a_view_is_sent_as_what_it_shows():
 
 
 def test_header_is_readable_without_the_arrays(arrays):
-    assert read_header(encode(Message("coreset", 2, arrays))) == {"format": 1, "kind": "coreset", "round": 2, "client": "a", "study": STUDY}
+    assert read_header(encode(Message("coreset", 2, arrays))) == {
+        "format": 1,
+        "kind": "coreset",
+        "round": 2,
+        "client": "a",
+        "study": STUDY,
+    }
 
 
 def test_any_safetensors_reader_can_read_it(arrays):
@@ -77,7 +84,9 @@ def test_any_safetensors_reader_can_read_it(arrays):
 
 
 def test_another_study_is_refused(arrays):
-    with pytest.raises(CoreshotError, match=r"client a, round 0, coreset: belongs to study abab.*, this is study cdcd.*; distill again"):
+    with pytest.raises(
+        CoreshotError, match=r"client a, round 0, coreset: belongs to study abab.*, this is study cdcd.*; distill again"
+    ):
         decode(encode(Message("coreset", 0, arrays)), study="cd" * 32)
 
 
@@ -102,15 +111,22 @@ def test_a_double_too_large_for_a_float_is_refused(model):
 def with_header(arrays, **changes):
     header = {"format": 1, "kind": "coreset", "round": 0, "client": "a", "study": STUDY, **changes}
     header = {key: value for key, value in header.items() if value is not ...}
-    return safetensors.numpy.save({name: np.asarray(array) for name, array in arrays.items()}, {"coreshot": json.dumps(header)})
+    return safetensors.numpy.save(
+        {name: np.asarray(array) for name, array in arrays.items()}, {"coreshot": json.dumps(header)}
+    )
 
 
 def test_a_newer_format_is_refused(arrays):
-    with pytest.raises(CoreshotError, match=r"written in format 2, this version reads 1; use the same coreshot on both sides"):
+    with pytest.raises(
+        CoreshotError, match=r"written in format 2, this version reads 1; use the same coreshot on both sides"
+    ):
         decode(with_header(arrays, format=2))
 
 
-@pytest.mark.parametrize("changes", [{"round": ...}, {"study": ...}, {"round": "0"}, {"round": True}, {"client": 5}, {"kind": None}, {"format": 1.0}])
+@pytest.mark.parametrize(
+    "changes",
+    [{"round": ...}, {"study": ...}, {"round": "0"}, {"round": True}, {"client": 5}, {"kind": None}, {"format": 1.0}],
+)
 def test_a_header_without_what_it_needs_is_refused(arrays, changes):
     with pytest.raises(CoreshotError, match="not a coreshot message"):
         decode(with_header(arrays, **changes))
@@ -235,7 +251,9 @@ def unsafe_imports(text):
         elif isinstance(node, ast.ImportFrom) and node.module:
             found.add(node.module.partition(".")[0])
         elif (
-            isinstance(node, ast.keyword) and node.arg == "allow_pickle" and not (isinstance(node.value, ast.Constant) and node.value.value is False)
+            isinstance(node, ast.keyword)
+            and node.arg == "allow_pickle"
+            and not (isinstance(node.value, ast.Constant) and node.value.value is False)
         ):
             found.add("pickle")
     return found & LOADERS_OF_CODE

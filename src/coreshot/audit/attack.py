@@ -21,7 +21,9 @@ from coreshot.audit.confidence import CONFIDENCE, Estimate, at_least, at_most, w
 
 TEACH_EVERY = 3  # of so many trials one teaches; it is known by its number, so that more trials never change sides
 FALSE_POSITIVES = 0.01
-LEAST_DEVIATION = 1e-3  # of a clue, over its deviation in all trials: where a message has no randomness, none would divide by 0
+LEAST_DEVIATION = (
+    1e-3  # of a clue, over its deviation in all trials: where a message has no randomness, none would divide by 0
+)
 ROUNDING = 1e-9  # relative differences below it are none
 
 
@@ -65,7 +67,9 @@ def attack(inside: Float[np.ndarray, "trials clues"], outside: Float[np.ndarray,
 
 
 def log_ratio(
-    inside: Float[np.ndarray, "taught clues"], outside: Float[np.ndarray, "taught clues"], clues: Float[np.ndarray, "trials clues"]
+    inside: Float[np.ndarray, "taught clues"],
+    outside: Float[np.ndarray, "taught clues"],
+    clues: Float[np.ndarray, "trials clues"],
 ) -> Float[np.ndarray, " trials"]:
     """Of two Gaussians for each clue, fitted to trials with and without the record; clues count as independent."""
     both = np.concatenate([inside, outside])
@@ -73,10 +77,17 @@ def log_ratio(
     tells = spread > ROUNDING * np.max(np.abs(both), axis=0)
     if not tells.any():
         return np.zeros(len(clues))
-    inside, outside, clues, least = inside[:, tells], outside[:, tells], clues[:, tells], LEAST_DEVIATION * spread[tells]
+    inside, outside, clues, least = (
+        inside[:, tells],
+        outside[:, tells],
+        clues[:, tells],
+        LEAST_DEVIATION * spread[tells],
+    )
     means = np.mean(inside, axis=0), np.mean(outside, axis=0)
     deviations = np.maximum(np.std(inside, axis=0), least), np.maximum(np.std(outside, axis=0), least)
-    densities = [scipy.stats.norm.logpdf(clues, mean, deviation) for mean, deviation in zip(means, deviations, strict=True)]
+    densities = [
+        scipy.stats.norm.logpdf(clues, mean, deviation) for mean, deviation in zip(means, deviations, strict=True)
+    ]
     return np.sum(densities[0] - densities[1], axis=1)
 
 
@@ -102,7 +113,9 @@ def found_at(scores: Scores, false_positives: float, confidence: float = CONFIDE
     """
     num, highest = len(scores.outside), np.sort(scores.outside)[::-1]
     error = (1 - confidence) / 4
-    above = scipy.stats.binom.cdf(np.arange(num + 1), num, false_positives)  # the chance of at most so many false positives
+    above = scipy.stats.binom.cdf(
+        np.arange(num + 1), num, false_positives
+    )  # the chance of at most so many false positives
     for_low, for_high = int(np.searchsorted(above, error, side="right")) - 1, int(np.searchsorted(above, 1 - error))
     low, middle, high = (
         int(np.sum(scores.inside > threshold))

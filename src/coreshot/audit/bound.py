@@ -24,7 +24,7 @@ from jaxtyping import Float
 
 from coreshot.audit.attack import Attack, Scores
 from coreshot.audit.confidence import CONFIDENCE, at_least, at_most
-from coreshot.release import Release
+from coreshot.privacy.releases import Release
 
 NUM_THRESHOLDS = 400
 DELTA = 1e-5  # where nothing is claimed
@@ -68,7 +68,9 @@ def any_epsilon(attack: Attack, delta: float, confidence: float) -> float:
     def deny(false: Float[np.ndarray, ...], true: Float[np.ndarray, ...]) -> Float[np.ndarray, ...]:
         return np.log(np.maximum(1 - false - delta, 1e-300) / np.maximum(1 - true, 1e-300))
 
-    better = max((accuse, deny), key=lambda value: np.max(value(*_limits(attack.taught, _thresholds(attack.taught), confidence))))
+    better = max(
+        (accuse, deny), key=lambda value: np.max(value(*_limits(attack.taught, _thresholds(attack.taught), confidence)))
+    )
     return max(0.0, _best(attack, better, confidence))
 
 

@@ -21,7 +21,7 @@ from scipy.spatial.distance import cdist
 
 from coreshot.audit.subject import Subject
 from coreshot.errors import CoreshotError
-from coreshot.learners._class_features import feature_rows
+from coreshot.learners.class_features import feature_rows
 from coreshot.methods.dosfl import DosflState
 from coreshot.methods.one_shot import OneShotState
 from coreshot.methods.private_pooled_dm import PooledState
@@ -61,12 +61,19 @@ def _of_pooled(subject: Subject, state: PooledState, target: Points) -> list[flo
 
 def _of_spectral(subject: Subject, state: SpectralState, target: Points) -> list[float]:
     joint = reduce(np.add, (group.joint for group in state.groups.values()))
-    row, label, size = state.map(target.x)[0].astype(np.float64), centred(subject.study.model, np.asarray(target.y))[0], state.map.dimension
+    row, label, size = (
+        state.map(target.x)[0].astype(np.float64),
+        centred(subject.study.model, np.asarray(target.y))[0],
+        state.map.dimension,
+    )
     return [float(row @ joint[:size, :size] @ row), float(row @ joint[:size, size:] @ label)]
 
 
 def _of_points(subject: Subject, points: Points, target: Points) -> list[float]:
-    x, record, others = (np.asarray(part.x, np.float64).reshape(part.num_points, -1) for part in (points, target, subject.sets["without"]))
+    x, record, others = (
+        np.asarray(part.x, np.float64).reshape(part.num_points, -1)
+        for part in (points, target, subject.sets["without"])
+    )
     y, label = np.asarray(points.y, np.float64), np.asarray(target.y, np.float64)[0]
     is_class = subject.study.agreement.kind == "classification"
     shares = y @ label if is_class else np.ones(len(y))  # how much each point is of the record's class
@@ -83,7 +90,9 @@ def _of_points(subject: Subject, points: Points, target: Points) -> list[float]:
     ]
 
 
-def _belief(x: Float[np.ndarray, "k numbers"], y: Float[np.ndarray, "k outputs"], record: Float[np.ndarray, "1 numbers"]) -> np.ndarray:
+def _belief(
+    x: Float[np.ndarray, "k numbers"], y: Float[np.ndarray, "k outputs"], record: Float[np.ndarray, "1 numbers"]
+) -> np.ndarray:
     """Kernel ridge regression at the record, as wide as the points lie apart."""
     squares = cdist(x, x, "sqeuclidean")
     width = np.mean(squares) + 1e-12
@@ -97,7 +106,10 @@ def received_points(subject: Subject, state: Any) -> Points | None:
         return state.coresets[subject.client].points
     if isinstance(state, DosflState):
         sent = state.distilled[subject.client]
-        return points_of(sent.x.reshape(-1, *subject.study.agreement.input_shape), sent.y.reshape(-1, subject.study.agreement.num_outputs))
+        return points_of(
+            sent.x.reshape(-1, *subject.study.agreement.input_shape),
+            sent.y.reshape(-1, subject.study.agreement.num_outputs),
+        )
     return None
 
 
@@ -114,5 +126,7 @@ def clues(subject: Subject, state: Any, target: Points) -> list[float]:
     if points is not None:
         return _of_points(subject, points, target)
     if type(state) not in OF_STATE:
-        raise CoreshotError(f"audit: nothing says what to look at in a {type(state).__name__}; add a line to coreshot.audit.clues.")
+        raise CoreshotError(
+            f"audit: nothing says what to look at in a {type(state).__name__}; add a line to coreshot.audit.clues."
+        )
     return OF_STATE[type(state)](subject, state, target)

@@ -37,4 +37,6 @@ def wilson(value: float, num: int, confidence: float) -> Estimate:
     """For a mean of numbers in [0, 1] whose variance is at most value (1 - value) / num (Wilson 1927)."""
     far = float(scipy.stats.norm.ppf((1 + confidence) / 2)) ** 2 / num
     centre, half = (value + far / 2) / (1 + far), np.sqrt(value * (1 - value) * far + far**2 / 4) / (1 + far)
-    return Estimate(value, min(value, max(0.0, float(centre - half))), max(value, min(1.0, float(centre + half))))  # rounding moves no end past it
+    return Estimate(
+        value, min(value, max(0.0, float(centre - half))), max(value, min(1.0, float(centre + half)))
+    )  # rounding moves no end past it

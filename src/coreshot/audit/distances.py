@@ -65,6 +65,8 @@ def _flat(x: Float[Array | np.ndarray, "n ..."]) -> Float[np.ndarray, "n numbers
     return np.asarray(x, np.float64).reshape(len(x), -1)
 
 
-def _parts(rows: Float[np.ndarray, "k numbers"], others: Float[np.ndarray, "n numbers"]) -> Iterator[Float[np.ndarray, "part n"]]:
+def _parts(
+    rows: Float[np.ndarray, "k numbers"], others: Float[np.ndarray, "n numbers"]
+) -> Iterator[Float[np.ndarray, "part n"]]:
     """One after another, so that not all pairs are in memory at once."""
     return (cdist(rows[first : first + ROWS_AT_ONCE], others) for first in range(0, len(rows), ROWS_AT_ONCE))

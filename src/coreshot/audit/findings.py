@@ -30,7 +30,9 @@ class Findings:
     bound: Bound  # from the canary
     claimed_epsilon: float | None  # None: nothing is promised
     distances: Distances | None  # None: the message has no points in the space of the inputs
-    classes_of_one: dict[str, float | None]  # by class, how near a pseudo-point is to its one record, where there are such points
+    classes_of_one: dict[
+        str, float | None
+    ]  # by class, how near a pseudo-point is to its one record, where there are such points
 
     @property
     def is_refuted(self) -> bool:

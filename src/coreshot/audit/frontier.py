@@ -3,34 +3,38 @@
 DIR/run             the preset's run
 DIR/audits/NAME/N   an audit for each learner, or method of one round, that an arm uses, with seed N: another client's records, another canary
 DIR/frontier.json   a row for each arm
-DIR/frontier.png    the same as a picture, and .svg
+DIR/frontier.png    the same as a picture, and .svg; drawn by report/
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from coreshot.audit.confidence import CONFIDENCE, Estimate
+from coreshot.audit.confidence import CONFIDENCE
 from coreshot.audit.findings import Findings
-from coreshot.audit.frontier_picture import draw_frontier, over_seeds
 from coreshot.audit.run import audit
-from coreshot.audit.subject import subject_of
-from coreshot.experiment import run
-from coreshot.figures import render
-from coreshot.preset import Arm, Preset
+from coreshot.audit.subject import Subject, subject_of
+from coreshot.experiments.preset import Arm, Preset
+from coreshot.experiments.run import run
+from coreshot.fitted.metrics import Metrics
 from coreshot.privacy.promise import promised_epsilon
 from coreshot.progress import Progress, Silent
-from coreshot.report import METRICS, Column, Grid, summary_grid
-from coreshot.storage import write_bytes, write_json
+from coreshot.storage import write_json
 from coreshot.study import Study
 
-NO_AUDIT = "–"  # several rounds: nothing here attacks those
+OnAudit = Callable[[Subject, Path, Findings], object]  # told after each audit, for example to draw it
 
 
 def frontier(
-    preset: Preset, num_trials: int, out: Path, seeds: Sequence[int] | None = None, progress: Progress | None = None
+    preset: Preset,
+    num_trials: int,
+    out: Path,
+    seeds: Sequence[int] | None = None,
+    progress: Progress | None = None,
+    on_audit: OnAudit = lambda subject, folder, found: None,
 ) -> list[dict[str, Any]]:
     """A row for each arm that sends one message or keeps a promise; what the directory holds is not done again."""
     progress = progress or Silent()
@@ -38,22 +42,22 @@ def frontier(
     found: dict[str, list[Findings]] = {}
     for arm in preset.arms:
         if is_audited(preset, arm) and name_of(arm) not in found:
-            found[name_of(arm)] = _audits(preset, arm, seeds or preset.seeds, num_trials, out, progress)
+            found[name_of(arm)] = _audits(preset, arm, seeds or preset.seeds, num_trials, out, progress, on_audit)
     rows = [_row(preset, arm, results, found.get(name_of(arm), [])) for arm in preset.arms]
     write_json(out / "frontier.json", rows)
-    drawing = draw_frontier(rows)
-    for kind in ("png", "svg"):
-        write_bytes(out / f"frontier.{kind}", render(drawing, kind))
     return rows
 
 
-def _audits(preset: Preset, arm: Arm, seeds: Sequence[int], num_trials: int, out: Path, progress: Progress) -> list[Findings]:
+def _audits(
+    preset: Preset, arm: Arm, seeds: Sequence[int], num_trials: int, out: Path, progress: Progress, on_audit: OnAudit
+) -> list[Findings]:
     """One for each seed, each so sure of its limits that all of them hold together with the usual confidence."""
     confidence, found = 1 - (1 - CONFIDENCE) / len(seeds), []
     for seed in seeds:
         subject = subject_of(study_of(preset, arm, seed), preset.task.make(seed))
         folder = out / "audits" / name_of(arm) / str(seed)
         found.append(audit(subject, num_trials, folder, seed, preset.resolved["task"], progress, confidence))
+        on_audit(subject, folder, found[-1])
     return found
 
 
@@ -77,7 +81,11 @@ def _row(preset: Preset, arm: Arm, results: Sequence[Mapping[str, Any]], audits:
         "task": preset.name,
         "arm": arm.label,
         "seeds": seeds,
-        **{column.name: [row[column.name] for row in of_arm] for column in METRICS if of_arm[0].get(column.name) is not None},
+        **{
+            field.name: [row[field.name] for row in of_arm]
+            for field in fields(Metrics)
+            if of_arm[0].get(field.name) is not None
+        },
         "epsilon": promised_epsilon(study_of(preset, arm, seeds[0]).releases),
         **(_success(audits) if audits else {}),
     }
@@ -96,26 +104,3 @@ def _success(audits: Sequence[Findings]) -> dict[str, Any]:
         "least_epsilon": [found.bound.epsilon for found in audits],
         "num_trials": audits[0].num_trials,
     }
-
-
-def frontier_grid(rows: Sequence[Mapping[str, Any]]) -> Grid:
-    """One line per arm, in the preset's order."""
-    attacked = ("record_auc", "record AUC"), ("canary_auc", "canary AUC"), ("canary_found", "canary found at 1 %")
-    score = Column("accuracy", "accuracy", ".3f") if "accuracy" in rows[0] else Column("nll", "NLL", ".3f")
-    flat = [{"arm": row["arm"], score.name: value} for row in rows for value in row[score.name]]
-    quality = {line[0]: line[1] for line in summary_grid(flat, (score,)).lines}
-    lines = [
-        [
-            row["arm"],
-            quality[row["arm"]],
-            "none" if row["epsilon"] is None else f"{row['epsilon']:.3g}",
-            *(_interval(over_seeds(row[name])) if name in row else NO_AUDIT for name, _ in attacked),
-            f"{max(row['least_epsilon']):.2f}" if "least_epsilon" in row else NO_AUDIT,
-        ]
-        for row in rows
-    ]
-    return Grid(["arm", score.heading, "epsilon claimed", *(heading for _, heading in attacked), "epsilon shown, at least"], lines)
-
-
-def _interval(estimate: Estimate) -> str:
-    return f"{estimate.value:.2f} ({estimate.low:.2f} to {estimate.high:.2f})"

@@ -3,7 +3,7 @@
 DIR/config.json     what is audited; a directory belongs to one audit
 DIR/trials.jsonl    a line of numbers for each trial, as soon as it is done
 DIR/audit.json      what follows from them
-DIR/audit.png       the same as a picture
+DIR/audit.png       the same as a picture, drawn by report/
 """
 
 from __future__ import annotations
@@ -19,11 +19,9 @@ from typing import Any
 
 from coreshot.audit.confidence import CONFIDENCE
 from coreshot.audit.findings import Findings, findings
-from coreshot.audit.picture import draw_audit
 from coreshot.audit.subject import WHICH, Subject, Which
 from coreshot.audit.trial import Trial, run_trial
 from coreshot.errors import CoreshotError
-from coreshot.figures import render
 from coreshot.progress import Progress, Silent
 from coreshot.storage import read_json, write_bytes, write_json
 
@@ -74,7 +72,6 @@ def audit(
     used = [trials[one] for one in wanted]
     found = findings(subject, used, confidence)
     write_json(out / "audit.json", {**asdict(found), "is_refuted": found.is_refuted, "verdict": found.verdict})
-    write_bytes(out / "audit.png", render(draw_audit(subject, used, found), "png"))
     return found
 
 
@@ -95,7 +92,9 @@ def plan(subject: Subject, num_trials: int, out: Path, seed: int = 0, task: Mapp
 
 def check_trials(num_trials: int) -> None:
     if num_trials < LEAST_TRIALS:
-        raise CoreshotError(f"audit: {num_trials} trials are too few to tell anything; use at least {LEAST_TRIALS}, better some hundreds.")
+        raise CoreshotError(
+            f"audit: {num_trials} trials are too few to tell anything; use at least {LEAST_TRIALS}, better some hundreds."
+        )
 
 
 def _num_threads() -> int:
@@ -114,7 +113,13 @@ def _run_all(subject: Subject, missing: Sequence[tuple[Which, int]], seed: int) 
 
 def claimed(subject: Subject, seed: int, task: Mapping[str, Any], out: Path) -> dict[str, Any]:
     """What the directory is to hold, if it is free for it or holds it already."""
-    about = {"study": subject.study.to_dict(), "task": dict(task), "client": subject.client, "record": subject.record, "seed": seed}
+    about = {
+        "study": subject.study.to_dict(),
+        "task": dict(task),
+        "client": subject.client,
+        "record": subject.record,
+        "seed": seed,
+    }
     about = json.loads(json.dumps(about))  # as it will be read again
     for part in (out, *out.parents):
         if part.exists() and not part.is_dir():
@@ -127,7 +132,9 @@ def claimed(subject: Subject, seed: int, task: Mapping[str, Any], out: Path) -> 
     there = read_json(path)
     different = [key for key in about if not isinstance(there, dict) or there.get(key) != about[key]]
     if different:
-        raise CoreshotError(f"{out}: holds an audit of another {' and '.join(different)}; choose another --out, nothing was changed.")
+        raise CoreshotError(
+            f"{out}: holds an audit of another {' and '.join(different)}; choose another --out, nothing was changed."
+        )
     return about
 
 
@@ -138,7 +145,9 @@ def read_trials(out: Path) -> list[Trial]:
     try:
         return [Trial(**json.loads(line)) for line in whole.splitlines()]
     except (ValueError, TypeError) as error:
-        raise CoreshotError(f"{path}: has a line that is no trial ({error}); restore the file, or use another directory.") from None
+        raise CoreshotError(
+            f"{path}: has a line that is no trial ({error}); restore the file, or use another directory."
+        ) from None
 
 
 def _mend(out: Path) -> None:

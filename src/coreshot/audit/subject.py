@@ -38,7 +38,9 @@ class Subject:
     client: str
     record: int  # its position among the client's
     sets: Mapping[Which, Points]
-    others: Mapping[str, Points]  # clients that a trial needs beside this one: where noise is shared all, with one record each; else none
+    others: Mapping[
+        str, Points
+    ]  # clients that a trial needs beside this one: where noise is shared all, with one record each; else none
 
     @property
     def method(self) -> Any:
@@ -71,21 +73,29 @@ def one_of(points: Points, position: int) -> Points:
 def subject_of(study: Study, data: FederatedData, client: str | None = None, record: int | None = None) -> Subject:
     """The first client and its most exposed record, where they are not named."""
     if study.method and study.method.num_rounds != 1:
-        raise CoreshotError(f"audit: the method has {study.method.num_rounds} rounds; only learners and methods of one round can be audited.")
+        raise CoreshotError(
+            f"audit: the method has {study.method.num_rounds} rounds; only learners and methods of one round can be audited."
+        )
     name = client if client is not None else next(iter(data.clients))
     points = choose("client", name, data.clients, "audit")
     if points.num_points < LEAST_RECORDS:
-        raise CoreshotError(f"audit: client {name} has {points.num_points} records; name one with at least {LEAST_RECORDS}.")
+        raise CoreshotError(
+            f"audit: client {name} has {points.num_points} records; name one with at least {LEAST_RECORDS}."
+        )
     index = most_exposed(points, study) if record is None else record
     if not 0 <= index < points.num_points:
-        raise CoreshotError(f"audit: record {index} does not exist; client {name} has records 0 to {points.num_points - 1}.")
+        raise CoreshotError(
+            f"audit: record {index} does not exist; client {name} has records 0 to {points.num_points - 1}."
+        )
     sets: dict[Which, Points] = {
         "all": points,
         "without": jax.tree.map(lambda array: jnp.asarray(np.delete(np.asarray(array), index, axis=0)), points),
         "planted": concatenate_points([points, canary(points, study.agreement.kind)]),
     }
     for which in WHICH:
-        study.check_fits(sets[which], f"client {name}, without record {index}" if which == "without" else f"client {name}")
+        study.check_fits(
+            sets[which], f"client {name}, without record {index}" if which == "without" else f"client {name}"
+        )
     shares_noise = getattr(study.method, "num_sharers", None) is not None
     # The attacker knows what others hold, and takes it off: it may as well be one record.
     others = {other: one_of(held, 0) for other, held in data.clients.items() if shares_noise and other != name}

@@ -12,8 +12,8 @@ from coreshot.audit.clues import clues, received_points
 from coreshot.audit.distances import to_records
 from coreshot.audit.subject import Subject, Which, one_of
 from coreshot.keys import named_key
-from coreshot.simulate import simulate
-from coreshot.wire import Ledger
+from coreshot.runtime.simulate import simulate
+from coreshot.wire.ledger import Ledger
 
 
 @dataclass(frozen=True)

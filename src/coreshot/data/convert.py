@@ -13,12 +13,12 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from coreshot.config import encode_named
-from coreshot.data.characters import NUM_CLASSES
-from coreshot.data.ink import IMAGE_SHAPE, Background, BorderVote
+from coreshot.data.handwriting.labels import NUM_CLASSES
+from coreshot.data.handwriting.pixels import IMAGE_SHAPE, Background, BorderVote
 from coreshot.data.partition import PARTITIONERS, Partitioner
 from coreshot.data.readers import FORMS, find_files
 from coreshot.data.readers.protocol import ROLES, Batch, Role, SourceFile
-from coreshot.data.shelf import HOME_VARIABLE, VERSION, ImageSet, check_name, home, names, open_set
+from coreshot.data.store import HOME_VARIABLE, VERSION, ImageSet, check_name, home, names, open_set
 from coreshot.errors import CoreshotError
 from coreshot.progress import Progress, Silent
 from coreshot.storage import write_json
@@ -41,7 +41,12 @@ def add(
     form, files = find_files(source, form)
     origin = {
         "sources": [_fingerprint(file) for file in files],
-        "options": {"form": form, "background": background, "transpose": transpose, "partition": _described(partitioner)},
+        "options": {
+            "form": form,
+            "background": background,
+            "transpose": transpose,
+            "partition": _described(partitioner),
+        },
     }
     if folder.exists():
         if name not in names():
@@ -188,7 +193,9 @@ def _with_safe_names(owners: Sequence[Owner]) -> list[Owner]:
     first: dict[Owner, str] = {}
     for (_, name), owner in zip(owners, safe, strict=True):
         if first.setdefault(owner, name) != name:
-            raise CoreshotError(f"clients {first[owner]!r} and {name!r} would both be called {owner[1]!r} in file names; rename one of them.")
+            raise CoreshotError(
+                f"clients {first[owner]!r} and {name!r} would both be called {owner[1]!r} in file names; rename one of them."
+            )
     return safe
 
 

@@ -25,12 +25,16 @@ def download(url: str, folder: Path, sha256: str, progress: Progress | None = No
     """The file, and whether it is new. What has arrived of it lies beside it as NAME.part until it is whole."""
     sha256 = sha256.lower()
     if not re.fullmatch("[0-9a-f]{64}", sha256):
-        raise CoreshotError(f"--sha256 {sha256}: a SHA-256 has 64 hexadecimal digits, this has {len(sha256)} characters; copy it anew.")
+        raise CoreshotError(
+            f"--sha256 {sha256}: a SHA-256 has 64 hexadecimal digits, this has {len(sha256)} characters; copy it anew."
+        )
     target = folder / _file_name(url)
     if target.exists():
         found = _digest(target)
         if found != sha256:
-            raise CoreshotError(f"{target}: is already there with another SHA-256 ({found}); move it away, or use another folder.")
+            raise CoreshotError(
+                f"{target}: is already there with another SHA-256 ({found}); move it away, or use another folder."
+            )
         return target, False
     folder.mkdir(parents=True, exist_ok=True)
     part = target.with_name(f"{target.name}.part")
@@ -50,7 +54,9 @@ def _file_name(url: str) -> str:
     parts = urllib.parse.urlsplit(url)
     name = urllib.parse.unquote(parts.path.rpartition("/")[2])
     if parts.scheme not in ("http", "https") or not parts.netloc or not re.fullmatch(r"[\w][\w.+-]*", name):
-        raise CoreshotError(f"{url}: not the address of a file; it starts with http:// or https:// and ends with the name of a file.")
+        raise CoreshotError(
+            f"{url}: not the address of a file; it starts with http:// or https:// and ends with the name of a file."
+        )
     return name
 
 
@@ -104,7 +110,9 @@ def _fetch_more(url: str, part: Path, progress: Progress) -> bool:
             raise CoreshotError(f"{url}: the server answers {error.code} {error.reason}; check the address.") from None
     except (urllib.error.URLError, http.client.HTTPException, ConnectionError, TimeoutError) as error:
         reason = getattr(error, "reason", error)
-        raise CoreshotError(f"{url}: no answer ({reason}); check the address and the network, and give the same command again.") from None
+        raise CoreshotError(
+            f"{url}: no answer ({reason}); check the address and the network, and give the same command again."
+        ) from None
 
 
 def _resume_headers(url: str, part: Path) -> dict[str, str]:
@@ -121,9 +129,13 @@ def _receive(url: str, part: Path, start: int, answer: Any, progress: Progress) 
     length = answer.headers.get("Content-Length")
     total = None if length is None else start + int(length)
     if total is not None and total - start > shutil.disk_usage(part.parent).free:
-        raise CoreshotError(f"{url}: {total - start} bytes do not fit on the disk of {part.parent}; make room, or use another folder.")
+        raise CoreshotError(
+            f"{url}: {total - start} bytes do not fit on the disk of {part.parent}; make room, or use another folder."
+        )
     etag = answer.headers.get("ETag")
-    strong = etag if etag and not etag.startswith("W/") else answer.headers.get("Last-Modified")  # If-Range does not take a weak ETag
+    strong = (
+        etag if etag and not etag.startswith("W/") else answer.headers.get("Last-Modified")
+    )  # If-Range does not take a weak ETag
     write_json(_notes(part), {"url": url, "version": strong})
     progress.begin(f"downloading {part.stem}, MB", -(-(total or start) // CHUNK))
     progress.advance(start // CHUNK)

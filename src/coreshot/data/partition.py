@@ -71,7 +71,10 @@ class Dirichlet:
         for _ in range(ATTEMPTS):
             counts = self._draw(draws, sizes)
             smallest = max(smallest, int(counts.sum(axis=0).min()))
-            if counts.sum(axis=0).min() >= self.min_partition_size and (counts > 0).sum(axis=0).min() >= self.min_classes_per_partition:
+            if (
+                counts.sum(axis=0).min() >= self.min_partition_size
+                and (counts > 0).sum(axis=0).min() >= self.min_classes_per_partition
+            ):
                 return counts
         raise CoreshotError(
             f"dirichlet partition: in {ATTEMPTS} draws no partition of {sizes.sum()} images for {self.num_partitions} clients gave each at least "
@@ -85,7 +88,9 @@ class Dirichlet:
         for index, size in enumerate(sizes):
             has_room = (counts.sum(axis=0) < sizes.sum() / self.num_partitions) | (not self.self_balancing)
             shares = draws.dirichlet(np.full(self.num_partitions, self.alpha)) * has_room
-            if not shares.sum() > 0:  # with a tiny alpha only full partitions may have drawn a share: one that is not full takes the class
+            if (
+                not shares.sum() > 0
+            ):  # with a tiny alpha only full partitions may have drawn a share: one that is not full takes the class
                 shares = np.eye(self.num_partitions)[draws.choice(np.flatnonzero(has_room))]
             counts[index] = np.diff(np.rint(np.cumsum(shares / shares.sum()) * size).astype(int), prepend=0)
         return counts
@@ -123,7 +128,9 @@ class Pathological:
         """Which partition (lines) has which class (columns)."""
         each, partitions = self.num_classes_per_partition, self.num_partitions
         if each > num_classes:
-            raise CoreshotError(f"pathological partition: {each} classes for each client, but there are only {num_classes}; lower it.")
+            raise CoreshotError(
+                f"pathological partition: {each} classes for each client, but there are only {num_classes}; lower it."
+            )
         if each * partitions < num_classes:
             raise CoreshotError(
                 f"pathological partition: {partitions} clients of {each} classes cannot hold all {num_classes} classes; "
@@ -175,7 +182,9 @@ PARTITIONERS: dict[str, type[Iid] | type[Dirichlet] | type[Pathological] | type[
 
 def _column(columns: Columns, name: str) -> np.ndarray:
     if name not in columns:
-        raise CoreshotError(f"partition_by = {name!r}: the data has no such column; it has {', '.join(sorted(columns))}.")
+        raise CoreshotError(
+            f"partition_by = {name!r}: the data has no such column; it has {', '.join(sorted(columns))}."
+        )
     return columns[name]
 
 

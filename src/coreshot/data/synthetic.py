@@ -74,7 +74,9 @@ class Moons:
     num_outputs: ClassVar[int] = 2
 
     def make(self, seed: int) -> FederatedData:
-        clients = {f"client-{index}": self._draw([seed, index], self.points_per_client) for index in range(self.num_clients)}
+        clients = {
+            f"client-{index}": self._draw([seed, index], self.points_per_client) for index in range(self.num_clients)
+        }
         return FederatedData(self.kind, clients, self._draw([seed, TEST_STREAM], self.num_test), None)
 
     def summaries(self, predict: Callable[[np.ndarray], Any]) -> dict[str, float]:

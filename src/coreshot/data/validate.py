@@ -13,7 +13,10 @@ from coreshot.types import Points, points_of
 
 def check_points(x: Any, y: Any, *, kind: Kind, input_shape: tuple[int, ...], num_outputs: int, client: str) -> Points:
     """Arrays of a client as Points; labels may be integers (0 to classes - 1) or one row of outputs a point."""
-    inputs, targets = _as_floats(x, "inputs", client), _as_floats(y, "labels" if kind == "classification" else "targets", client)
+    inputs, targets = (
+        _as_floats(x, "inputs", client),
+        _as_floats(y, "labels" if kind == "classification" else "targets", client),
+    )
     if len(inputs) == 0:
         raise CoreshotError(f"{client}: there are no points; leave this client out or give it data.")
     if inputs.shape[1:] != input_shape:
@@ -21,12 +24,16 @@ def check_points(x: Any, y: Any, *, kind: Kind, input_shape: tuple[int, ...], nu
             f"{client}: inputs have shape {inputs.shape}, the study wants (points, {', '.join(map(str, input_shape))}); reshape them."
         )
     if len(inputs) != len(targets):
-        raise CoreshotError(f"{client}: {len(inputs)} inputs but {len(targets)} labels or targets; give one for each input.")
+        raise CoreshotError(
+            f"{client}: {len(inputs)} inputs but {len(targets)} labels or targets; give one for each input."
+        )
     if kind == "classification":
         return points_of(inputs, _one_hot(targets, num_outputs, client))
     targets = targets[:, None] if targets.ndim == 1 else targets
     if targets.shape[1:] != (num_outputs,):
-        raise CoreshotError(f"{client}: targets have shape {targets.shape}, the study wants (points, {num_outputs}); reshape them.")
+        raise CoreshotError(
+            f"{client}: targets have shape {targets.shape}, the study wants (points, {num_outputs}); reshape them."
+        )
     return points_of(inputs, targets)
 
 
@@ -54,7 +61,9 @@ def _as_floats(values: Any, what: str, client: str) -> np.ndarray:
     bad = np.argwhere(~np.isfinite(array))
     if len(bad):
         position = tuple(int(i) for i in bad[0])
-        raise CoreshotError(f"{client}: {what} are not finite at index {position} ({len(bad)} such values); remove or fill them.")
+        raise CoreshotError(
+            f"{client}: {what} are not finite at index {position} ({len(bad)} such values); remove or fill them."
+        )
     return array
 
 
@@ -62,10 +71,14 @@ def _one_hot(labels: np.ndarray, num_classes: int, client: str) -> np.ndarray:
     if labels.ndim == 2 and labels.shape[1] == num_classes and num_classes > 1:
         bad = np.flatnonzero((np.abs(labels.sum(axis=1) - 1) > 1e-5) | (labels.min(axis=1) < 0))
         if len(bad):
-            raise CoreshotError(f"{client}: label row {bad[0]} is {labels[bad[0]].tolist()}, not class probabilities that sum to 1; mend it.")
+            raise CoreshotError(
+                f"{client}: label row {bad[0]} is {labels[bad[0]].tolist()}, not class probabilities that sum to 1; mend it."
+            )
         return labels
     if labels.ndim != 1 and labels.shape[1:] != (1,):
-        raise CoreshotError(f"{client}: labels have shape {labels.shape}, the study wants one integer or {num_classes} probabilities a point.")
+        raise CoreshotError(
+            f"{client}: labels have shape {labels.shape}, the study wants one integer or {num_classes} probabilities a point."
+        )
     labels = labels.reshape(-1)
     bad = np.flatnonzero((labels != np.round(labels)) | (labels < 0) | (labels >= num_classes))
     if len(bad):

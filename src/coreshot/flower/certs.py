@@ -32,7 +32,9 @@ def make_certificates(folder: Path, hosts: Sequence[str], sites: Sequence[str]) 
     issuer = _name("coreshot federation")
     signed = _certificate(issuer, issuer, authority, authority, is_authority=True)
     _write(folder / "ca.pem", signed.public_bytes(serialization.Encoding.PEM))
-    local = [host for host in ("localhost", "127.0.0.1") if host not in hosts]  # where the operator's own commands reach it
+    local = [
+        host for host in ("localhost", "127.0.0.1") if host not in hosts
+    ]  # where the operator's own commands reach it
     server = _certificate(_name(hosts[0]), issuer, link, authority, hosts=[*hosts, *local])
     _write(folder / "superlink.pem", server.public_bytes(serialization.Encoding.PEM))
     _write(folder / "superlink.key", _private(link, serialization.PrivateFormat.PKCS8), is_secret=True)
@@ -75,7 +77,9 @@ def _certificate(
         .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key()), critical=False)
     )
     if hosts:
-        builder = builder.add_extension(x509.SubjectAlternativeName([_alternative(host) for host in hosts]), critical=False)
+        builder = builder.add_extension(
+            x509.SubjectAlternativeName([_alternative(host) for host in hosts]), critical=False
+        )
     return builder.sign(signer, hashes.SHA384())
 
 

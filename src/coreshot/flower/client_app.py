@@ -1,6 +1,6 @@
 """The app of a site. What leaves it is the method's message, or one of the few sentences below, which say nothing about the records.
 
-Records are read, checked and used in a process of their own (`coreshot.worker`), which is stopped when its time is over: a node that hangs would
+Records are read, checked and used in a process of their own (`coreshot.runtime.worker_main`), which is stopped when its time is over: a node that hangs would
 hang in later runs as well. This process, which speaks with the network, never has them.
 """
 
@@ -13,10 +13,10 @@ from typing import Any
 from flwr.app import ConfigRecord, Context, Error, Message, RecordDict
 from flwr.clientapp import ClientApp
 
-from coreshot.child import Worker, write_frame
-from coreshot.flower.carry import bytes_of, records_of
+from coreshot.flower.messages import bytes_of, records_of
 from coreshot.flower.work import CLIENT, PARTITION, UNABLE, Work
-from coreshot.wire import read_header
+from coreshot.runtime.worker_process import Worker, write_frame
+from coreshot.wire.messages import read_header
 
 INBOX = "coreshot-inbox"
 REASONS = {  # by the kind of the worker's answer
@@ -82,11 +82,19 @@ def _before(kept: Sequence[bytes], new: Mapping[str, Any]) -> Iterator[bytes]:
 
 
 def _at_site(work: Work, inbox: Sequence[bytes], config: Any) -> bytes:
-    head = {"study": work.study_values, "client": str(config["client-id"]), "data": str(config["data-path"]), "key": work.key}
+    head = {
+        "study": work.study_values,
+        "client": str(config["client-id"]),
+        "data": str(config["data-path"]),
+        "key": work.key,
+    }
     head |= {"agreed": str(config["study-hash"])} if "study-hash" in config else {}
     worker = Worker()
     try:
-        frame = worker.ask(lambda pipe: write_frame(pipe, head, inbox), min(work.seconds, float(config.get("seconds-limit", work.seconds))))
+        frame = worker.ask(
+            lambda pipe: write_frame(pipe, head, inbox),
+            min(work.seconds, float(config.get("seconds-limit", work.seconds))),
+        )
     finally:
         worker.stop()
     if isinstance(frame, str):

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from coreshot.errors import CoreshotError
-from coreshot.flower.order import Order
+from coreshot.flower.runs import Order
 from coreshot.flower.submit import submit
 from coreshot.flower.trial import bring_up
 

@@ -63,7 +63,9 @@ class Federation:
     address: str
     certificate: str = ""  # of the authority that has signed the SuperLink's; empty: no TLS
     processes: list[Process] = field(default_factory=list)
-    registered: dict[str, str] = field(default_factory=dict)  # names of sites by their nodes; Flower knows them, but does not list them
+    registered: dict[str, str] = field(
+        default_factory=dict
+    )  # names of sites by their nodes; Flower knows them, but does not list them
 
     def save(self) -> None:
         values = asdict(self)
@@ -74,7 +76,9 @@ class Federation:
     def load(cls, folder: Path) -> Federation:
         path = folder / "federation.json"
         if not path.is_file():
-            raise CoreshotError(f"{folder}: holds no federation (there is no federation.json); start one with `coreshot flower up {folder}`.")
+            raise CoreshotError(
+                f"{folder}: holds no federation (there is no federation.json); start one with `coreshot flower up {folder}`."
+            )
         values = read_json(path)
         processes = [Process(**process) for process in values["processes"]]
         return cls(folder, values["address"], values["certificate"], processes, values["registered"])
@@ -87,7 +91,12 @@ class Federation:
         home.mkdir(parents=True, exist_ok=True)
         with (home / "log").open("ab") as log:
             started = subprocess.Popen(
-                command, env=environment(home), stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
+                command,
+                env=environment(home),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
             )
         process = Process(role, started.pid, psutil.Process(started.pid).create_time())
         self.processes.append(process)
@@ -105,12 +114,22 @@ class Federation:
     def flwr(self, *arguments: str) -> Any:
         """The answer of one of Flower's own commands, as JSON."""
         found = subprocess.run(
-            [program("flwr"), *arguments, "--format", "json"], env=environment(self.operator), capture_output=True, text=True, check=False
+            [program("flwr"), *arguments, "--format", "json"],
+            env=environment(self.operator),
+            capture_output=True,
+            text=True,
+            check=False,
         )
         answer = _last_json(found.stdout)
         if found.returncode or answer is None or answer.get("success") is False:
-            said = (answer or {}).get("error-message") or (found.stderr or found.stdout).strip().splitlines()[-1:] or ["nothing"]
-            raise CoreshotError(f"SuperLink {self.address}: `flwr {arguments[0]}` failed ({_one_line(said)}); is it running? See {self.folder}.")
+            said = (
+                (answer or {}).get("error-message")
+                or (found.stderr or found.stdout).strip().splitlines()[-1:]
+                or ["nothing"]
+            )
+            raise CoreshotError(
+                f"SuperLink {self.address}: `flwr {arguments[0]}` failed ({_one_line(said)}); is it running? See {self.folder}."
+            )
         return answer
 
     def write_operator_home(self) -> None:
@@ -128,7 +147,9 @@ class Federation:
                 return
             except OSError:
                 time.sleep(0.2)
-        raise CoreshotError(f"SuperLink {self.address}: does not answer after {seconds:g} s; see {self.folder / 'superlink' / 'log'}.")
+        raise CoreshotError(
+            f"SuperLink {self.address}: does not answer after {seconds:g} s; see {self.folder / 'superlink' / 'log'}."
+        )
 
 
 def _one_line(text: Any) -> str:
@@ -146,7 +167,12 @@ def _last_json(text: str) -> Any:
 
 def environment(home: Path) -> dict[str, str]:
     scripts = str(Path(sys.executable).parent)  # Flower finds its parts by name
-    return {**os.environ, **SWITCHES, "FLWR_HOME": str(home.resolve()), "PATH": os.pathsep.join([scripts, os.environ.get("PATH", "")])}
+    return {
+        **os.environ,
+        **SWITCHES,
+        "FLWR_HOME": str(home.resolve()),
+        "PATH": os.pathsep.join([scripts, os.environ.get("PATH", "")]),
+    }
 
 
 def program(name: str) -> str:
@@ -163,18 +189,32 @@ def free_port() -> int:
 
 
 def superlink_command(home: Path, host: str, port: int, certs: Path | None, is_simulation: bool = False) -> list[str]:
-    command = [program("flower-superlink"), "--host", host, "--port", str(port), "--database", str(home.resolve() / "link.db")]
+    command = [
+        program("flower-superlink"),
+        "--host",
+        host,
+        "--port",
+        str(port),
+        "--database",
+        str(home.resolve() / "link.db"),
+    ]
     command += ["--simulation"] if is_simulation else []
     if certs is None:
         return [*command, "--insecure"]
     files = {"--ssl-ca-certfile": "ca.pem", "--ssl-certfile": "superlink.pem", "--ssl-keyfile": "superlink.key"}
-    return [*command, *(part for option, name in files.items() for part in (option, str(certs.resolve() / name))), "--enable-supernode-auth"]
+    return [
+        *command,
+        *(part for option, name in files.items() for part in (option, str(certs.resolve() / name))),
+        "--enable-supernode-auth",
+    ]
 
 
 def site_command(superlink: str, config: dict[str, str | float], certificate: str = "", key: str = "") -> list[str]:
     """What a site runs; without an authority's certificate nothing is encrypted, and nobody is authenticated."""
     command = [program("flower-supernode"), "--superlink", superlink, "--port", str(free_port())]
-    command += ["--root-certificates", certificate, "--auth-supernode-private-key", key] if certificate else ["--insecure"]
+    command += (
+        ["--root-certificates", certificate, "--auth-supernode-private-key", key] if certificate else ["--insecure"]
+    )
     for name, value in config.items():
         if '"' in str(value) or "\n" in str(value):
             raise CoreshotError(f"{name} {value!r}: Flower cannot take a quotation mark or a line end here; rename it.")

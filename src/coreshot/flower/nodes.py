@@ -17,15 +17,15 @@ from flwr.app import MessageType, RecordDict
 from flwr.serverapp import Grid
 
 from coreshot.config import Count, Positive, settings
-from coreshot.crew import Answer, Reply
 from coreshot.errors import CoreshotError
-from coreshot.flower.carry import bytes_of, records_of
+from coreshot.flower.messages import bytes_of, records_of
 from coreshot.flower.work import CLIENT, PARTITION, UNABLE, WORK, Work
 from coreshot.methods.protocol import Method, OnChunk
+from coreshot.runtime.executors import Answer, Reply
+from coreshot.runtime.worker_main import key_words
 from coreshot.study import Study
-from coreshot.types import Message, PRNGKey
-from coreshot.wire import encode_message
-from coreshot.worker import key_words
+from coreshot.types import PRNGKey
+from coreshot.wire.messages import Message, encode_message
 
 SECONDS_BETWEEN_LOOKS = 0.5
 GONE = "its node went away"
@@ -75,7 +75,9 @@ class Nodes:
     _greetings: dict[str, int] = field(default_factory=dict)  # nodes that were asked for their names, by message
     _greeted: set[int] = field(default_factory=set)
     _seen: set[str] = field(default_factory=set)  # clients that were ever there
-    _failed: dict[tuple[str, int, str], str] = field(default_factory=dict)  # those are not asked the same again in this run
+    _failed: dict[tuple[str, int, str], str] = field(
+        default_factory=dict
+    )  # those are not asked the same again in this run
     _join_until: float | None = None
 
     @property
@@ -83,10 +85,18 @@ class Nodes:
         return self.patience.quorum
 
     def answers(
-        self, key: PRNGKey, study: Study, method: Method, clients: Mapping[str, Any], inbox: Sequence[Message], on_chunk: OnChunk
+        self,
+        key: PRNGKey,
+        study: Study,
+        method: Method,
+        clients: Mapping[str, Any],
+        inbox: Sequence[Message],
+        on_chunk: OnChunk,
     ) -> Iterator[tuple[str, Answer]]:
         round = inbox[-1].round
-        known = {name: self._failed[study.hash, round, name] for name in clients if (study.hash, round, name) in self._failed}
+        known = {
+            name: self._failed[study.hash, round, name] for name in clients if (study.hash, round, name) in self._failed
+        }
         yield from known.items()
         absent = ABSENT.format(self.patience.join_seconds)
         waiting = {name: GONE if name in self._seen else absent for name in clients if name not in known}
@@ -98,7 +108,9 @@ class Nodes:
                 self.say(f"{name}: answered round {round} after {answer.seconds:.0f} s")
             yield name, answer
 
-    def _exchange(self, key: PRNGKey, study: Study, message: Message, waiting: dict[str, str]) -> Iterator[tuple[str, Answer]]:
+    def _exchange(
+        self, key: PRNGKey, study: Study, message: Message, waiting: dict[str, str]
+    ) -> Iterator[tuple[str, Answer]]:
         """Each client once, as soon as it is there; `waiting` says of each why it has not answered yet. The time to join is given only once."""
         seconds, now = self.patience.answer_seconds, time.monotonic()
         self._join_until = self._join_until or now + self.patience.join_seconds
@@ -125,7 +137,9 @@ class Nodes:
     def _content(self, key: PRNGKey, study: Study, message: Message, name: str) -> RecordDict:
         content = records_of(encode_message(message, study_hash=study.hash, client=name))
         task = (self.simulated.preset, self.simulated.seed) if self.simulated else ()
-        content[WORK] = Work(json.dumps(study.to_dict()), key_words(key), self.patience.work_seconds, name, *task).record()
+        content[WORK] = Work(
+            json.dumps(study.to_dict()), key_words(key), self.patience.work_seconds, name, *task
+        ).record()
         return content
 
     def _meet(self) -> None:
@@ -140,7 +154,9 @@ class Nodes:
             if node.name and self.simulated is None:
                 self._admit(node.node_id, node.name)
             else:
-                message_id = self._push(RecordDict(), node.node_id, MessageType.QUERY, self.patience.join_seconds, "introduction")
+                message_id = self._push(
+                    RecordDict(), node.node_id, MessageType.QUERY, self.patience.join_seconds, "introduction"
+                )
                 self._greetings[message_id] = node.node_id
         for reply in self._pull(self._greetings):
             node_id = self._greetings.pop(reply.metadata.reply_to_message_id)
@@ -166,13 +182,21 @@ class Nodes:
         return str(fields[CLIENT])[:64] if CLIENT in fields else None
 
     def _push(self, content: RecordDict, node: int, kind: str, seconds: float, group: str) -> str:
-        taken = list(self.grid.push_messages([FlowerMessage(content, node, kind, ttl=max(1.0, seconds), group_id=group)]))
+        taken = list(
+            self.grid.push_messages([FlowerMessage(content, node, kind, ttl=max(1.0, seconds), group_id=group)])
+        )
         if not taken or not taken[0]:
-            raise CoreshotError(f"node {node}: the SuperLink has not taken a message for it (too large?); see the SuperLink's log.")
+            raise CoreshotError(
+                f"node {node}: the SuperLink has not taken a message for it (too large?); see the SuperLink's log."
+            )
         return str(taken[0])
 
     def _pull(self, asked: Mapping[str, Any]) -> list[FlowerMessage]:
-        return [reply for reply in self.grid.pull_messages(list(asked)) if reply.metadata.reply_to_message_id in asked] if asked else []
+        return (
+            [reply for reply in self.grid.pull_messages(list(asked)) if reply.metadata.reply_to_message_id in asked]
+            if asked
+            else []
+        )
 
 
 def _answer_in(reply: FlowerMessage, seconds: float, limit: float) -> Answer:

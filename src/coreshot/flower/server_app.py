@@ -11,7 +11,7 @@ from flwr.serverapp import Grid, ServerApp
 
 from coreshot.errors import CoreshotError
 from coreshot.flower.nodes import Nodes, Simulated
-from coreshot.flower.order import Order, log_path, outcome_path
+from coreshot.flower.runs import Order, log_path, outcome_path
 from coreshot.progress import Lines
 from coreshot.storage import write_json
 
@@ -36,7 +36,7 @@ def main(grid: Grid, context: Context) -> None:
 
 
 def _carry_out(order: Order, grid: Grid, progress: Lines) -> None:
-    from coreshot.compilation import keep_compiled
+    from coreshot.runtime.compilation import keep_compiled
 
     keep_compiled()
     if order.study:
@@ -44,8 +44,8 @@ def _carry_out(order: Order, grid: Grid, progress: Lines) -> None:
 
         fit_study(order, Nodes(grid, order.patience, progress.say))
         return
-    from coreshot.experiment import run
-    from coreshot.preset import build_preset
+    from coreshot.experiments.preset import build_preset
+    from coreshot.experiments.run import run
 
     preset, simulated = build_preset(order.preset, order.values or {}), None
     if order.is_simulated:

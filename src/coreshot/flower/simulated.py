@@ -9,14 +9,14 @@ from typing import Any
 
 import jax
 
-from coreshot.compilation import keep_compiled
-from coreshot.crew import Reply, Threads
 from coreshot.data import FederatedData
+from coreshot.experiments.preset import build_preset
 from coreshot.flower.work import Work
 from coreshot.methods import OneShot
-from coreshot.preset import build_preset
+from coreshot.runtime.compilation import keep_compiled
+from coreshot.runtime.executors import Reply, Threads
 from coreshot.study import Study
-from coreshot.wire import decode_message
+from coreshot.wire.messages import decode_message
 
 
 @lru_cache(maxsize=1)

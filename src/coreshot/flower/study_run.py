@@ -8,16 +8,16 @@ from typing import Any
 import jax
 
 from coreshot.config import decode_named
+from coreshot.fitted.folder import write_model
 from coreshot.flower.nodes import Nodes
-from coreshot.flower.order import Order
+from coreshot.flower.runs import Order
 from coreshot.inference import INFERENCES
 from coreshot.methods import OneShot
-from coreshot.model_folder import write_model
-from coreshot.replies import reply_store
-from coreshot.simulate import simulate
+from coreshot.runtime.replies import reply_store
+from coreshot.runtime.simulate import simulate
 from coreshot.storage import write_bytes, write_json
-from coreshot.study_file import read_study
-from coreshot.wire import Ledger
+from coreshot.study.file import read_study
+from coreshot.wire.ledger import Ledger
 
 
 def fit_study(order: Order, nodes: Nodes) -> None:

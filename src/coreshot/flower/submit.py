@@ -10,14 +10,16 @@ from typing import Any
 
 from coreshot.errors import CoreshotError
 from coreshot.flower.federation import CONNECTION, Federation
-from coreshot.flower.order import Order, log_path, outcome_path
+from coreshot.flower.runs import Order, log_path, outcome_path
 from coreshot.storage import read_json, write_json
 
 SECONDS_BETWEEN_QUESTIONS = 10.0  # each is a process of Flower's
 AGAIN = "start it (`coreshot flower up`), and run the same again: what has arrived is kept"
 
 
-def submit(federation: Federation, order: Order, say: Callable[[str], None], extra: Sequence[str] = ()) -> dict[str, Any]:
+def submit(
+    federation: Federation, order: Order, say: Callable[[str], None], extra: Sequence[str] = ()
+) -> dict[str, Any]:
     """What Flower says about the run that has carried the order out; an error if it has not."""
     federation.write_operator_home()
     path = (federation.operator / "orders" / f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}.json").resolve()
@@ -47,7 +49,9 @@ def _follow(federation: Federation, run_id: str, path: Path, say: Callable[[str]
         if time.monotonic() - asked > SECONDS_BETWEEN_QUESTIONS:
             status = _status(federation, run_id)["status"]
             if status.startswith("finished") and not outcome_path(path).exists():
-                raise CoreshotError(f"run {run_id}: Flower says {status!r}, and the ServerApp left no result; see {federation.folder}/superlink/log.")
+                raise CoreshotError(
+                    f"run {run_id}: Flower says {status!r}, and the ServerApp left no result; see {federation.folder}/superlink/log."
+                )
             asked = time.monotonic()
         time.sleep(0.2)
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 
 from coreshot.errors import CoreshotError
+from coreshot.experiments.preset import Preset
 from coreshot.flower.federation import CONNECTION, Federation, free_port, is_alive, site_command, superlink_command
-from coreshot.preset import Preset
 
 
 def bring_up(folder: Path, host: str, port: int | None, certs: Path | None, is_simulation: bool = False) -> Federation:

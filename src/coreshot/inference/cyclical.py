@@ -18,10 +18,10 @@ import jax.numpy as jnp
 from jaxtyping import Array
 from pydantic import Field
 
-from coreshot.ascent import draw_batch
 from coreshot.config import Count, Positive, settings
 from coreshot.inference.protocol import Info
 from coreshot.models import LogDensity
+from coreshot.models.training import draw_batch
 from coreshot.types import Params, Posterior, PRNGKey
 
 
@@ -71,19 +71,27 @@ def _one_chain(inference: Cyclical, log_density: LogDensity, key: PRNGKey, param
 
     def sample(params: Params, now: tuple[Array, PRNGKey]) -> tuple[Params, Params]:
         first, key = now
-        params, _ = jax.lax.scan(partial(step, False), params, (first + jnp.arange(between), jax.random.split(key, between)))
+        params, _ = jax.lax.scan(
+            partial(step, False), params, (first + jnp.arange(between), jax.random.split(key, between))
+        )
         return params, params
 
     def cycle(params: Params, key: PRNGKey) -> tuple[Params, Params]:
         key_explore, key_sample = jax.random.split(key)
         if num_explore:
-            params, _ = jax.lax.scan(partial(step, True), params, (jnp.arange(num_explore), jax.random.split(key_explore, num_explore)))
-        return jax.lax.scan(sample, params, (num_explore + between * jnp.arange(number), jax.random.split(key_sample, number)))
+            params, _ = jax.lax.scan(
+                partial(step, True), params, (jnp.arange(num_explore), jax.random.split(key_explore, num_explore))
+            )
+        return jax.lax.scan(
+            sample, params, (num_explore + between * jnp.arange(number), jax.random.split(key_sample, number))
+        )
 
     return jax.lax.scan(cycle, params, jax.random.split(key, inference.num_cycles))[1]
 
 
-def _transition(inference: Cyclical, log_density: LogDensity, key: PRNGKey, params: Params, size: Array, explores: bool) -> Params:
+def _transition(
+    inference: Cyclical, log_density: LogDensity, key: PRNGKey, params: Params, size: Array, explores: bool
+) -> Params:
     import blackjax  # here, as elsewhere in this folder: half a second that only a chain should cost
 
     key_batch, key_step = jax.random.split(key)
@@ -91,8 +99,14 @@ def _transition(inference: Cyclical, log_density: LogDensity, key: PRNGKey, para
     def gradient(params: Params, batch: Any) -> Params:
         return jax.grad(LogDensity(log_density.model, batch))(params)
 
-    batch = log_density.points if inference.batch_size is None else draw_batch(key_batch, log_density.points, inference.batch_size)
+    batch = (
+        log_density.points
+        if inference.batch_size is None
+        else draw_batch(key_batch, log_density.points, inference.batch_size)
+    )
     if explores or inference.kernel == "sgld":
         return blackjax.sgld.build_kernel()(key_step, params, gradient, batch, size, 0.0 if explores else 1.0)
     # Its step is one of time: of the same length as the Langevin step where its square is twice that.
-    return blackjax.sghmc.build_kernel()(key_step, params, gradient, batch, jnp.sqrt(2 * size), inference.num_integration_steps)
+    return blackjax.sghmc.build_kernel()(
+        key_step, params, gradient, batch, jnp.sqrt(2 * size), inference.num_integration_steps
+    )

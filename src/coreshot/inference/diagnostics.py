@@ -8,9 +8,9 @@ import jax
 import numpy as np
 from jaxtyping import Array, Float
 
-from coreshot.head import HeadPosterior
 from coreshot.inference.protocol import Info
 from coreshot.models import Model
+from coreshot.spectral.posterior import HeadPosterior
 from coreshot.types import Posterior
 
 MAX_R_HAT = 1.1
@@ -30,7 +30,9 @@ class Diagnostics:
     warnings: list[str]
 
 
-def diagnose(model: Model, posterior: Posterior | HeadPosterior, info: Info, probes: Float[Array, "n ..."]) -> Diagnostics:
+def diagnose(
+    model: Model, posterior: Posterior | HeadPosterior, info: Info, probes: Float[Array, "n ..."]
+) -> Diagnostics:
     """For a sampler's posterior; a MAP estimate, an ensemble or a closed form has no chains to compare and gets an empty report."""
     if "acceptance" not in info or isinstance(posterior, HeadPosterior):
         return Diagnostics(None, None, None, None, [])
@@ -45,25 +47,37 @@ def diagnose(model: Model, posterior: Posterior | HeadPosterior, info: Info, pro
     effective = float(np.min(ess_bulk(values))) if has_halves else None
     r_hat = float(np.max(rhat(values))) if has_halves and num_chains > 1 else None
     acceptance, divergences = float(np.mean(info["acceptance"])), int(np.sum(info["divergent"]))
-    return Diagnostics(acceptance, divergences, r_hat, effective, _warnings(acceptance, divergences, r_hat, effective, num_chains))
+    return Diagnostics(
+        acceptance, divergences, r_hat, effective, _warnings(acceptance, divergences, r_hat, effective, num_chains)
+    )
 
 
-def _warnings(acceptance: float, divergences: int, r_hat: float | None, effective: float | None, num_chains: int) -> list[str]:
+def _warnings(
+    acceptance: float, divergences: int, r_hat: float | None, effective: float | None, num_chains: int
+) -> list[str]:
     found = []
     low, high = ACCEPTANCE_RANGE
     if acceptance < low:
-        found.append(f"only {acceptance:.0%} of proposals were accepted, so the chains hardly move; lower step_size or set target_acceptance.")
+        found.append(
+            f"only {acceptance:.0%} of proposals were accepted, so the chains hardly move; lower step_size or set target_acceptance."
+        )
     if acceptance > high:
-        found.append(f"{acceptance:.1%} of proposals were accepted, so the steps are needlessly small; raise step_size or set target_acceptance.")
+        found.append(
+            f"{acceptance:.1%} of proposals were accepted, so the steps are needlessly small; raise step_size or set target_acceptance."
+        )
     if divergences:
         found.append(f"{divergences} transitions diverged: parts of the posterior were not reached; lower step_size.")
     if effective is None:
-        found.append(f"fewer than {MIN_DRAWS} samples a chain: neither R-hat nor their effective number can be computed; raise num_samples.")
+        found.append(
+            f"fewer than {MIN_DRAWS} samples a chain: neither R-hat nor their effective number can be computed; raise num_samples."
+        )
         return found
     if r_hat is None:
         found.append("one chain only: R-hat cannot be computed; set num_chains to 4.")
     elif not r_hat <= MAX_R_HAT:
-        found.append(f"split R-hat of the function values is {r_hat:.2f} (above {MAX_R_HAT}): the chains disagree; sample for longer.")
+        found.append(
+            f"split R-hat of the function values is {r_hat:.2f} (above {MAX_R_HAT}): the chains disagree; sample for longer."
+        )
     if not effective >= MIN_EFFECTIVE_SAMPLES_PER_CHAIN * num_chains:
         found.append(f"the samples are worth about {effective:.0f} independent ones; sample for longer.")
     return found

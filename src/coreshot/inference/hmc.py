@@ -26,7 +26,7 @@ from jaxtyping import Array
 from pydantic import Field
 
 from coreshot.config import Count, Positive, settings
-from coreshot.inference._chains import sample_each
+from coreshot.inference.chains import sample_each
 from coreshot.inference.map_estimate import climb
 from coreshot.inference.protocol import Info
 from coreshot.keys import named_key
@@ -42,7 +42,9 @@ class Hmc:
     num_warmup: Count
     num_samples: Count  # kept per chain
     num_chains: Count = 4
-    target_acceptance: Annotated[float, Field(gt=0, lt=1)] | None = None  # adapt the step size in the warm-up; None keeps it fixed
+    target_acceptance: Annotated[float, Field(gt=0, lt=1)] | None = (
+        None  # adapt the step size in the warm-up; None keeps it fixed
+    )
     map_steps: Annotated[int, Field(ge=0)] = 0  # of Adam before the first transition; 0 starts at the initial weights
     map_step_size: Positive = 1e-2
     map_batch_size: Count | None = None  # of those steps of Adam; the transitions themselves see all points
@@ -78,7 +80,9 @@ def _one_chain(inference: Hmc, log_density: LogDensity, key: PRNGKey, params: Pa
 
     def warm_up(carry: tuple[Any, Any], key: PRNGKey) -> tuple[tuple[Any, Any], None]:
         state, adaptation = carry
-        step_size = jnp.exp(adaptation.log_step_size) if inference.target_acceptance else jnp.asarray(inference.step_size)
+        step_size = (
+            jnp.exp(adaptation.log_step_size) if inference.target_acceptance else jnp.asarray(inference.step_size)
+        )
         state, info = transition(key, state, step_size)
         return (state, update(adaptation, jnp.nan_to_num(info.acceptance_rate))), None
 

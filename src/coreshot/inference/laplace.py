@@ -40,14 +40,29 @@ class LastLayerLaplace:
 
 
 @partial(jax.jit, static_argnums=0)
-def sample_last_layers(inference: LastLayerLaplace, key: PRNGKey, log_density: LogDensity, init: Params) -> tuple[Posterior, Info]:
+def sample_last_layers(
+    inference: LastLayerLaplace, key: PRNGKey, log_density: LogDensity, init: Params
+) -> tuple[Posterior, Info]:
     def one(key: PRNGKey, params: Params) -> tuple[Params, Array]:
         key_climb, key_sample = jax.random.split(key)
-        params = climb(log_density, params, inference.optimizer, inference.step_size, inference.num_steps, key_climb, inference.batch_size)
-        deviations = last_layer_deviations(log_density.model, params, log_density.points, key_sample, inference.num_samples)
+        params = climb(
+            log_density,
+            params,
+            inference.optimizer,
+            inference.step_size,
+            inference.num_steps,
+            key_climb,
+            inference.batch_size,
+        )
+        deviations = last_layer_deviations(
+            log_density.model, params, log_density.points, key_sample, inference.num_samples
+        )
         name = last_layer(params)
         repeated = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (inference.num_samples, *leaf.shape)), params)
-        layer = {"kernel": repeated[name]["kernel"] + deviations[:, :-1], "bias": repeated[name]["bias"] + deviations[:, -1]}
+        layer = {
+            "kernel": repeated[name]["kernel"] + deviations[:, :-1],
+            "bias": repeated[name]["bias"] + deviations[:, -1],
+        }
         return {**repeated, name: layer}, jnp.std(deviations)
 
     draws, deviation = log_density.model.each(one)(jax.random.split(key, inference.num_chains), init)
@@ -56,10 +71,14 @@ def sample_last_layers(inference: LastLayerLaplace, key: PRNGKey, log_density: L
 
 def last_layer(params: Params) -> str:
     """Dense_n with the largest n: flax numbers layers in the order of their calls."""
-    return max((name for name in params if name.startswith("Dense_")), key=lambda name: int(name.removeprefix("Dense_")))
+    return max(
+        (name for name in params if name.startswith("Dense_")), key=lambda name: int(name.removeprefix("Dense_"))
+    )
 
 
-def last_layer_deviations(model: Model, params: Params, points: Points, key: PRNGKey, num_samples: int) -> Float[Array, "samples features+1 outputs"]:
+def last_layer_deviations(
+    model: Model, params: Params, points: Points, key: PRNGKey, num_samples: int
+) -> Float[Array, "samples features+1 outputs"]:
     """Draws of N(0, (A (x) B + prior)^-1): in the eigenvectors of A and B every entry is independent, of precision a_i b_j + prior."""
     features = jnp.concatenate([model.embed(params, points.x), jnp.ones((points.num_points, 1))], axis=1)
     inputs = (points.weight[:, None] * features).T @ features
@@ -70,7 +89,9 @@ def last_layer_deviations(model: Model, params: Params, points: Points, key: PRN
     return jnp.einsum("ai,sij,bj->sab", vectors_in, noise, vectors_out)
 
 
-def _mean_curvature(model: Model, outputs: Float[Array, "n outputs"], weight: Float[Array, " n"]) -> Float[Array, "outputs outputs"]:
+def _mean_curvature(
+    model: Model, outputs: Float[Array, "n outputs"], weight: Float[Array, " n"]
+) -> Float[Array, "outputs outputs"]:
     """Of minus the log-likelihood in the outputs."""
     if model.kind == "regression":
         return jnp.eye(model.num_outputs) / model.noise_scale**2

@@ -9,11 +9,11 @@ import jax
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, Key
 
-from coreshot.ascent import OPTIMIZERS, ascend, draw_batch, shifted
 from coreshot.config import Count, NonNegativeInt, Positive, settings
 from coreshot.inference.protocol import Info
 from coreshot.keys import named_key
 from coreshot.models import LogDensity
+from coreshot.models.training import OPTIMIZERS, ascend, draw_batch, shifted
 from coreshot.types import Params, Posterior, PRNGKey
 
 
@@ -55,10 +55,19 @@ class MapEstimate:
 
 
 @partial(jax.jit, static_argnums=0)
-def _climb_all(inference: MapEstimate, keys: Key[Array, " chains"], log_density: LogDensity, init: Params) -> tuple[Posterior, Info]:
+def _climb_all(
+    inference: MapEstimate, keys: Key[Array, " chains"], log_density: LogDensity, init: Params
+) -> tuple[Posterior, Info]:
     def one(key: PRNGKey, params: Params) -> tuple[Params, Array]:
         params = climb(
-            log_density, params, inference.optimizer, inference.step_size, inference.num_steps, key, inference.batch_size, inference.max_shift
+            log_density,
+            params,
+            inference.optimizer,
+            inference.step_size,
+            inference.num_steps,
+            key,
+            inference.batch_size,
+            inference.max_shift,
         )
         gradient = jax.grad(lambda params: log_density(params) / log_density.num_observations)(params)
         return params, jax.numpy.linalg.norm(ravel_pytree(gradient)[0])

@@ -13,7 +13,7 @@ from jaxtyping import Array
 from pydantic import Field
 
 from coreshot.config import Count, Positive, settings
-from coreshot.inference._chains import sample_each
+from coreshot.inference.chains import sample_each
 from coreshot.inference.map_estimate import climb
 from coreshot.inference.protocol import Info
 from coreshot.keys import named_key
@@ -40,7 +40,9 @@ class Mclmc:
 
 
 @partial(jax.jit, static_argnums=0)
-def sample_microcanonical(inference: Mclmc, key: PRNGKey, log_density: LogDensity, init: Params) -> tuple[Posterior, Info]:
+def sample_microcanonical(
+    inference: Mclmc, key: PRNGKey, log_density: LogDensity, init: Params
+) -> tuple[Posterior, Info]:
     return sample_each(partial(_one_chain, inference), inference.num_chains, key, log_density, init)
 
 

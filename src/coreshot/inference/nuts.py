@@ -13,7 +13,7 @@ from jaxtyping import Array
 from pydantic import Field
 
 from coreshot.config import Count, Positive, settings
-from coreshot.inference._chains import sample_each
+from coreshot.inference.chains import sample_each
 from coreshot.inference.map_estimate import climb
 from coreshot.inference.protocol import Info
 from coreshot.keys import named_key
@@ -50,7 +50,10 @@ def _one_chain(inference: Nuts, log_density: LogDensity, key: PRNGKey, params: P
         params = climb(log_density, params, "adam", inference.map_step_size, inference.map_steps, named_key(key, "map"))
     key_warm, key_draw = jax.random.split(key)
     adaptation = blackjax.window_adaptation(
-        blackjax.nuts, log_density, target_acceptance_rate=inference.target_acceptance, max_num_doublings=inference.max_doublings
+        blackjax.nuts,
+        log_density,
+        target_acceptance_rate=inference.target_acceptance,
+        max_num_doublings=inference.max_doublings,
     )
     (state, parameters), _ = adaptation.run(key_warm, params, num_steps=inference.num_warmup)
     sampler = blackjax.nuts(log_density, **parameters)

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from coreshot.learners.baselines import ClassMean, Everything, Noise, RandomSubset, RawImages
 from coreshot.learners.bpc_fkl import BpcFkl
 from coreshot.learners.bpc_rkl import BpcRkl
 from coreshot.learners.bpc_w import BpcW
@@ -11,7 +12,6 @@ from coreshot.learners.gradient_matching import GradientMatching
 from coreshot.learners.private_bpc_fkl import PrivateBpcFkl as PrivateBpcFkl
 from coreshot.learners.private_dm import PrivateDm as PrivateDm
 from coreshot.learners.protocol import Learner as Learner
-from coreshot.learners.subset import ClassMean, Everything, Noise, RandomSubset, RawImages
 from coreshot.learners.vbpc import Vbpc
 
 LEARNERS: dict[str, type[Any]] = {

@@ -36,24 +36,26 @@ import optax
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, Key
 
-from coreshot.ascent import OPTIMIZERS, ascend, draw_batch
 from coreshot.config import Count, NonNegative, Positive, settings
 from coreshot.errors import CoreshotError
 from coreshot.keys import fold_each, named_key
-from coreshot.learners._experts import Experts, ExpertSource, Recipe
-from coreshot.learners._replay import open_pool
-from coreshot.learners._sampling import Sampling, noise_scale, randomised
-from coreshot.learners._start import between_neighbours, first_labels, noise_around_mean, weighted_mean
-from coreshot.learners._store import train_experts
+from coreshot.learners.expert_store import train_experts
+from coreshot.learners.experts import Experts, ExpertSource, Recipe
 from coreshot.learners.protocol import COUNT, Health, health_of
+from coreshot.learners.randomised_map import Sampling, noise_scale, randomised
+from coreshot.learners.replay import open_pool
+from coreshot.learners.starts import between_neighbours, first_labels, noise_around_mean, weighted_mean
 from coreshot.models import LogDensity, Model
-from coreshot.point_coding import PointCoding
-from coreshot.privacy.records import Records
-from coreshot.release import Release
+from coreshot.models.training import OPTIMIZERS, ascend, draw_batch
+from coreshot.privacy.guarded_records import Records
+from coreshot.privacy.releases import Release
 from coreshot.types import Coreset, Params, Points, PRNGKey
+from coreshot.wire.point_coding import PointCoding
 
 UPDATES_PER_CHUNK = 20  # compiled together; the host looks at the points in between
-DRAWN_BYTES = 256 << 20  # of experts' weights for the updates that run without a look from the host; fewer updates where models are large
+DRAWN_BYTES = (
+    256 << 20
+)  # of experts' weights for the updates that run without a look from the host; fewer updates where models are large
 NUM_CANDIDATES = 128  # places among which guided points choose their start (regression)
 NUM_SHARINGS = 300  # iterations of `observations_carried`
 FAR = 100.0  # points further from the client's mean than this many times its farthest input have diverged
@@ -105,15 +107,21 @@ class BpcFkl:
     coreset_chain_length: Count
     num_noise_samples: Count
     noise_scale: NonNegative
-    num_data_draws: Count | None = None  # ours: so many more expert weights for the data term, which needs no chains; None: one per chain
+    num_data_draws: Count | None = (
+        None  # ours: so many more expert weights for the data term, which needs no chains; None: one per chain
+    )
     optimizer: Literal["adam", "sgd"] = "sgd"  # of the pseudodata; adam is ours
     decay: Literal["none", "cosine"] = "none"  # of the pseudodata step sizes; cosine is ours
-    point_mass: Literal["unit", "data"] = "unit"  # in the chain a point counts as one observation (paper) or as n_m / K of them (ours)
-    sampling: Sampling = "map"  # of experts and chains: see coreshot.learners._sampling
+    point_mass: Literal["unit", "data"] = (
+        "unit"  # in the chain a point counts as one observation (paper) or as n_m / K of them (ours)
+    )
+    sampling: Sampling = "map"  # of experts and chains: see coreshot.learners.randomised_map
     # ours: what the client knows says where points start. Classification: the best of many draws near its data (`best_start`).
     # Regression: where few points carry most of what its data say (`telling_places`); so also the final labels and weights.
     guidance: Literal["none", "client"] = "none"
-    num_starts: Count = 64  # draws among which `best_start` chooses: they cost about as much as so many updates; 1 takes the first
+    num_starts: Count = (
+        64  # draws among which `best_start` chooses: they cost about as much as so many updates; 1 takes the first
+    )
     # The gradient that step_size_x and step_size_y follow: of the points' log-likelihoods summed, or averaged over the points.
     step_of: Literal["sum", "mean"] = "sum"
     coding: PointCoding | None = None  # on the wire; ours
@@ -139,35 +147,57 @@ class BpcFkl:
         self._check(model)
         points = records.exact("start")
         experts = self._experts(fold_each(keys, 0), model, records.exact("experts"), shared_key)
-        telling = experts.last() if self.guidance == "client" and model.kind == "regression" else jnp.zeros((len(keys), 0))
+        telling = (
+            experts.last() if self.guidance == "client" and model.kind == "regression" else jnp.zeros((len(keys), 0))
+        )
 
-        def start(key: PRNGKey, points: Points, labelled: Points, num_examples: Array, experts: Array) -> tuple[Points, Array, Array]:
+        def start(
+            key: PRNGKey, points: Points, labelled: Points, num_examples: Array, experts: Array
+        ) -> tuple[Points, Array, Array]:
             labels = first_labels(model, labelled, self.num_points)
             mass = num_examples / self.num_points if self.point_mass == "data" else 1.0
-            weight = jnp.full(self.num_points, mass, jnp.float32)  # its type said, or the second chunk's would differ and compile again
+            weight = jnp.full(
+                self.num_points, mass, jnp.float32
+            )  # its type said, or the second chunk's would differ and compile again
             if self.guidance == "client" and model.kind == "classification":
                 x = best_start(self, model, points, labels, weight, key, shared_key)
             elif self.guidance == "client":
-                x = telling_places(model, noise_around_mean(key, points, NUM_CANDIDATES, self.init_scale), self.num_points, points, experts)
+                x = telling_places(
+                    model,
+                    noise_around_mean(key, points, NUM_CANDIDATES, self.init_scale),
+                    self.num_points,
+                    points,
+                    experts,
+                )
             else:
                 x = noise_around_mean(key, points, self.num_points, self.init_scale)
             center = weighted_mean(points.x, points.weight)
-            spread = jnp.max(jnp.where(points.weight > 0, jnp.max(jnp.abs(points.x - center).reshape(points.num_points, -1), axis=1), 0))
+            spread = jnp.max(
+                jnp.where(
+                    points.weight > 0, jnp.max(jnp.abs(points.x - center).reshape(points.num_points, -1), axis=1), 0
+                )
+            )
             coreset = Points(x, labels, weight)
             return coreset, center, FAR * (spread + self.init_scale)
 
         num_examples = jnp.sum(records.exact(COUNT.name).weight, axis=1)
-        coreset, center, radius = jax.vmap(start)(fold_each(keys, 1), points, records.exact("labels"), num_examples, telling)
+        coreset, center, radius = jax.vmap(start)(
+            fold_each(keys, 1), points, records.exact("labels"), num_examples, telling
+        )
         optimizer_state = jax.vmap(self._optimizer().init)(coreset)
         ones = jnp.ones_like(coreset.weight)
-        return BpcState(coreset, ones, optimizer_state, ones[:, 0], radius, center, self._data(records), num_examples, 0, experts)
+        return BpcState(
+            coreset, ones, optimizer_state, ones[:, 0], radius, center, self._data(records), num_examples, 0, experts
+        )
 
     def _data(self, records: Records) -> Points:
         """What updates see beside the experts."""
         return records.exact("experts")
 
     def _experts(self, keys: Key[Array, " clients"], model: Model, points: Points, shared_key: PRNGKey) -> ExpertSource:
-        recipe = Recipe(model, self.experts, self.chain_optimizer, self.batch_size, self.data_chain_length, self.sampling)
+        recipe = Recipe(
+            model, self.experts, self.chain_optimizer, self.batch_size, self.data_chain_length, self.sampling
+        )
         if self.experts.store == "replay":
             return open_pool(recipe, keys, points, shared_key, self.num_trajectories)
         return train_experts(recipe, keys, points, shared_key)
@@ -175,7 +205,12 @@ class BpcFkl:
     def step(self, keys: Key[Array, " clients"], model: Model, state: BpcState) -> tuple[BpcState, Health]:
         """One chunk of pseudodata updates for every client of the group, in parts whose drawn experts fit a budget."""
         size = min(UPDATES_PER_CHUNK, self.num_updates - state.num_updates_done)
-        of_update = 4 * len(keys) * (self.num_trajectories + (self.num_data_draws or self.num_trajectories)) * model.num_params()
+        of_update = (
+            4
+            * len(keys)
+            * (self.num_trajectories + (self.num_data_draws or self.num_trajectories))
+            * model.num_params()
+        )
         at_once = max(1, min(size, DRAWN_BYTES // of_update))
         good, norms = [], []
         for part, first in enumerate(range(0, size, at_once)):
@@ -183,10 +218,14 @@ class BpcFkl:
             state, is_good, gradient_norm = self._update(part_keys, model, state, min(at_once, size - first))
             good.append(is_good)
             norms.append(gradient_norm)
-        health = health_of(np.concatenate(good, axis=1), np.concatenate(norms, axis=1), state.num_updates_done, self.num_updates)
+        health = health_of(
+            np.concatenate(good, axis=1), np.concatenate(norms, axis=1), state.num_updates_done, self.num_updates
+        )
         return (self._finish(model, state) if state.num_updates_done == self.num_updates else state), health
 
-    def _update(self, keys: Key[Array, " clients"], model: Model, state: BpcState, num: int) -> tuple[BpcState, np.ndarray, np.ndarray]:
+    def _update(
+        self, keys: Key[Array, " clients"], model: Model, state: BpcState, num: int
+    ) -> tuple[BpcState, np.ndarray, np.ndarray]:
         starts, ends, experts = state.experts.sample(fold_each(keys, 0), num, self.num_trajectories)
         if self.num_data_draws:
             ends = state.experts.sample_ends(fold_each(keys, 2), num, self.num_data_draws)
@@ -215,7 +254,9 @@ class BpcFkl:
     def gradient(self, model: Model, points: Points, data: Points, key: PRNGKey, starts: Array, ends: Array) -> Points:
         """Of the KL, from trajectories (theta at r, theta at r + L_D): coreset chains run from the former, all at once."""
         key_chain, key_noise = jax.random.split(key)
-        coreset_ends = jax.vmap(lambda params: ravel_pytree(params)[0])(chain_ends(self, model, points, key_chain, starts))
+        coreset_ends = jax.vmap(lambda params: ravel_pytree(params)[0])(
+            chain_ends(self, model, points, key_chain, starts)
+        )
         key_data, key_coreset = jax.random.split(key_noise)
         data_samples = 1 if self.num_data_draws else self.num_noise_samples
         of_data = perturbed(model, ends, key_data, data_samples, self.noise_scale)
@@ -296,13 +337,19 @@ def information(
     return product[:, : len(x)], product[:, len(x) :] @ data.weight
 
 
-def observations_carried(among: Float[Array, "n n"], with_data: Float[Array, " n"], start: Float[Array, " n"]) -> Float[Array, " n"]:
+def observations_carried(
+    among: Float[Array, "n n"], with_data: Float[Array, " n"], start: Float[Array, " n"]
+) -> Float[Array, " n"]:
     """The weights w >= 0 whose sum of w phi phi^T is nearest the data's: multiplicative least squares (Lee and Seung 2001); 0 in start stays 0."""
     return jax.lax.fori_loop(0, NUM_SHARINGS, lambda _, weight: weight * with_data / (among @ weight), start)
 
 
 def telling_places(
-    model: Model, candidates: Float[Array, "candidates ..."], num_points: int, data: Points, experts: Float[Array, "experts weights"]
+    model: Model,
+    candidates: Float[Array, "candidates ..."],
+    num_points: int,
+    data: Points,
+    experts: Float[Array, "experts weights"],
 ) -> Float[Array, "points ..."]:
     """Regression: always the place that can carry most of the observations that those already chosen do not.
 
@@ -340,10 +387,14 @@ def best_start(
     no gradient in them. Its chains start at the shared initial weights (the first of the experts'), the same for every draw.
     """
     key_chain, key_place = jax.random.split(key)
-    draws = jax.vmap(lambda key: between_neighbours(key, data, labels, learner.init_scale))(jax.random.split(key_place, learner.num_starts))
+    draws = jax.vmap(lambda key: between_neighbours(key, data, labels, learner.init_scale))(
+        jax.random.split(key_place, learner.num_starts)
+    )
     if learner.num_starts == 1:
         return draws[0]
-    initial = jax.vmap(lambda index: ravel_pytree(model.init(jax.random.fold_in(shared_key, index)))[0])(jnp.arange(learner.num_trajectories))
+    initial = jax.vmap(lambda index: ravel_pytree(model.init(jax.random.fold_in(shared_key, index)))[0])(
+        jnp.arange(learner.num_trajectories)
+    )
 
     def score(places: Array) -> Array:
         ends = chain_ends(learner, model, Points(places, labels, weight), key_chain, initial)
@@ -370,7 +421,9 @@ def _run_chunk(
 ) -> tuple[Points, optax.OptState, Array, Array]:
     """Scan over updates, for each client: starts and ends are [clients, updates, trajectories, weights]."""
 
-    def one_client(keys: Array, carry: tuple[Points, optax.OptState, Array, Array, Array], starts: Array, ends: Array, data: Points):  # type: ignore[no-untyped-def]
+    def one_client(  # type: ignore[no-untyped-def]
+        keys: Array, carry: tuple[Points, optax.OptState, Array, Array, Array], starts: Array, ends: Array, data: Points
+    ):
         points, optimizer_state, step_scale, radius, center = carry
 
         def update(state, draws):  # type: ignore[no-untyped-def]
@@ -383,7 +436,9 @@ def _run_chunk(
             is_good = jnp.all(jnp.abs(points.x - center) < radius) & jnp.all(jnp.isfinite(points.y))
             return (points, optimizer_state), (is_good, optax.tree.norm((gradient.x, gradient.y)))
 
-        (points, optimizer_state), (is_good, norm) = jax.lax.scan(update, (points, optimizer_state), (keys, starts, ends))
+        (points, optimizer_state), (is_good, norm) = jax.lax.scan(
+            update, (points, optimizer_state), (keys, starts, ends)
+        )
         return points, optimizer_state, is_good, norm
 
     return model.each(one_client)(keys, carry, starts, ends, data)
@@ -400,13 +455,24 @@ def chain_ends(learner: BpcFkl, model: Model, points: Points, key: PRNGKey, star
             batch = LogDensity(model, draw_batch(key, seen, learner.batch_size))
             return batch(params) / jnp.sum(points.weight)
 
-        langevin_scale = noise_scale(learner.chain_step_size, jnp.sum(points.weight)) if learner.sampling == "langevin" else None
-        return ascend(solver, log_density, params, solver.init(params), jax.random.split(key, learner.coreset_chain_length), langevin_scale)[0]
+        langevin_scale = (
+            noise_scale(learner.chain_step_size, jnp.sum(points.weight)) if learner.sampling == "langevin" else None
+        )
+        return ascend(
+            solver,
+            log_density,
+            params,
+            solver.init(params),
+            jax.random.split(key, learner.coreset_chain_length),
+            langevin_scale,
+        )[0]
 
     return model.each(chain)(jax.random.split(key, len(starts)), jax.vmap(unraveller(model))(starts))
 
 
-def perturbed(model: Model, ends: Float[Array, "chains weights"], key: PRNGKey, num_samples: int, scale: float) -> Params:
+def perturbed(
+    model: Model, ends: Float[Array, "chains weights"], key: PRNGKey, num_samples: int, scale: float
+) -> Params:
     """Weights drawn around each end, as trees with a leading axis of chains times samples."""
     noise = jax.random.normal(key, (len(ends), num_samples, ends.shape[1]))
     return jax.vmap(unraveller(model))((ends[:, None] + scale * noise).reshape(-1, ends.shape[1]))

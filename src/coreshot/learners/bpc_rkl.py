@@ -13,33 +13,39 @@ import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float
 
-from coreshot.ascent import draw_batch
 from coreshot.config import settings
 from coreshot.learners.bpc_fkl import BpcFkl, chain_ends, perturbed
 from coreshot.models import Model
-from coreshot.privacy.records import Records
-from coreshot.release import Release
+from coreshot.models.training import draw_batch
+from coreshot.privacy.guarded_records import Records
+from coreshot.privacy.releases import Release
 from coreshot.types import Params, Points, PRNGKey
 
 
 @settings
 class BpcRkl(BpcFkl):
     def releases(self, model: Model) -> tuple[Release, ...]:
-        return *super().releases(model), Release("likelihood", "how likely the records are, in batches, at every update")
+        return *super().releases(model), Release(
+            "likelihood", "how likely the records are, in batches, at every update"
+        )
 
     def _data(self, records: Records) -> Points:
         return records.exact("likelihood")
 
     def gradient(self, model: Model, points: Points, data: Points, key: PRNGKey, starts: Array, ends: Array) -> Points:
         key_chain, key_noise, key_batch = jax.random.split(key, 3)
-        coreset_ends = jax.vmap(lambda params: ravel_pytree(params)[0])(chain_ends(self, model, points, key_chain, starts))
+        coreset_ends = jax.vmap(lambda params: ravel_pytree(params)[0])(
+            chain_ends(self, model, points, key_chain, starts)
+        )
         samples = perturbed(model, coreset_ends, key_noise, self.num_noise_samples, self.noise_scale)
         return self.scaled(reverse_kl_gradient(model, points, draw_batch(key_batch, data, self.batch_size), samples))
 
 
 def reverse_kl_gradient(model: Model, points: Points, data: Points, samples: Params) -> Points:
     """From weights drawn from q_C (leading axis: samples); the sample covariance, by its centred weights times the scores."""
-    gap: Float[Array, " samples"] = model.each(lambda params: model.log_prob(params, data) - model.log_prob(params, points))(samples)
+    gap: Float[Array, " samples"] = model.each(
+        lambda params: model.log_prob(params, data) - model.log_prob(params, points)
+    )(samples)
     centred = jax.lax.stop_gradient(gap - jnp.mean(gap)) / (len(gap) - 1)
 
     def weighted_scores(points: Points) -> Float[Array, ""]:

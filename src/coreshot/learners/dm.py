@@ -21,7 +21,7 @@ from jaxtyping import Array, Float
 
 from coreshot.config import NonNegativeInt, settings
 from coreshot.errors import CoreshotError
-from coreshot.learners._descent import Descent
+from coreshot.learners.descent import Descent
 from coreshot.models import Model
 from coreshot.types import Params, Points, PRNGKey
 
@@ -48,7 +48,9 @@ class Dm(Descent):
             return x
         return jnp.roll(x, shift, axis=(1, 2))
 
-    def next_networks(self, key: PRNGKey, model: Model, points: Points, data: Points, networks: Any, update: Array) -> Params:
+    def next_networks(
+        self, key: PRNGKey, model: Model, points: Points, data: Points, networks: Any, update: Array
+    ) -> Params:
         return model.init(key)
 
 

@@ -24,7 +24,9 @@ from coreshot.types import Points, PRNGKey
 class Fbpc(BpcFkl):
     def gradient(self, model: Model, points: Points, data: Points, key: PRNGKey, starts: Array, ends: Array) -> Points:
         key_chain, key_data, key_coreset = jax.random.split(key, 3)
-        coreset_ends = jax.vmap(lambda params: ravel_pytree(params)[0])(chain_ends(self, model, points, key_chain, starts))
+        coreset_ends = jax.vmap(lambda params: ravel_pytree(params)[0])(
+            chain_ends(self, model, points, key_chain, starts)
+        )
 
         def expected(points: Points, ends: Array, key: PRNGKey) -> Float[Array, ""]:
             outputs = model.each(lambda flat: model.apply(unraveller(model)(flat), points.x))(ends)

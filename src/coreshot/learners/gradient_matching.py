@@ -17,11 +17,11 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float
 
-from coreshot.ascent import ascend
 from coreshot.config import Count, Positive, settings
 from coreshot.errors import CoreshotError
-from coreshot.learners._descent import Descent, of_class
+from coreshot.learners.descent import Descent, of_class
 from coreshot.models import Model
+from coreshot.models.training import ascend
 from coreshot.types import Params, Points, PRNGKey
 
 
@@ -42,13 +42,17 @@ class GradientMatching(Descent):
             key, label = key_and_label
             real, pseudo = of_class(data, label), of_class(points, label)
             is_there = (jnp.sum(real.weight) > 0) & (jnp.sum(pseudo.weight) > 0)
-            gap = distance(_gradient(model, networks, _batch(key, real, self.batch_size)), _gradient(model, networks, pseudo))
+            gap = distance(
+                _gradient(model, networks, _batch(key, real, self.batch_size)), _gradient(model, networks, pseudo)
+            )
             return jnp.where(is_there, gap, 0.0)
 
         keys = jax.random.split(key, model.num_outputs)
         return jnp.sum(jax.lax.map(jax.checkpoint(of_label), (keys, jnp.arange(model.num_outputs))))
 
-    def next_networks(self, key: PRNGKey, model: Model, points: Points, data: Points, networks: Params, update: Array) -> Params:
+    def next_networks(
+        self, key: PRNGKey, model: Model, points: Points, data: Points, networks: Params, update: Array
+    ) -> Params:
         solver = optax.sgd(self.network_step_size)
 
         def seen(_: PRNGKey, params: Params) -> Float[Array, ""]:

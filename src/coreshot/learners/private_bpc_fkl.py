@@ -15,18 +15,18 @@ from jaxtyping import Array, Key
 from pydantic import Field
 
 from coreshot.config import Positive, settings
-from coreshot.dp_sgd import private_descent
 from coreshot.errors import CoreshotError
 from coreshot.keys import fold_each
-from coreshot.learners._experts import drawable_steps, start_steps
-from coreshot.learners._start import public_start
-from coreshot.learners._store import ExpertStore
 from coreshot.learners.bpc_fkl import FAR, BpcFkl, BpcState
+from coreshot.learners.expert_store import ExpertStore
+from coreshot.learners.experts import drawable_steps, start_steps
+from coreshot.learners.starts import public_start
 from coreshot.models import Model
-from coreshot.optimizers import Optimizer
+from coreshot.models.optimizers import Optimizer
 from coreshot.privacy.accounting import Privacy, noise_multiplier
-from coreshot.privacy.records import Records, unstacked
-from coreshot.release import Release
+from coreshot.privacy.dp_sgd import private_descent
+from coreshot.privacy.guarded_records import Records, unstacked
+from coreshot.privacy.releases import Release
 from coreshot.types import Points, PRNGKey
 
 EXPERTS = "experts"
@@ -44,13 +44,26 @@ class PrivateBpcFkl(BpcFkl):
 
     def __post_init__(self) -> None:
         if self.guidance != "none" or self.experts.store == "replay":
-            raise CoreshotError('learner: private_bpc_fkl has guidance = "none" and keeps its experts; set guidance and experts.store accordingly.')
+            raise CoreshotError(
+                'learner: private_bpc_fkl has guidance = "none" and keeps its experts; set guidance and experts.store accordingly.'
+            )
 
     def releases(self, model: Model) -> tuple[Release, ...]:
         num_steps = self.experts.num_trajectories * self._num_steps
         multiplier = noise_multiplier(self.privacy, num_steps, self.sampling_rate)
         content = "sums of clipped gradients of single records with Gaussian noise, in every step of every expert"
-        return (Release(EXPERTS, content, "dp_sgd", self.clip_norm, multiplier, num_steps, self.sampling_rate, self.privacy.delta),)
+        return (
+            Release(
+                EXPERTS,
+                content,
+                "dp_sgd",
+                self.clip_norm,
+                multiplier,
+                num_steps,
+                self.sampling_rate,
+                self.privacy.delta,
+            ),
+        )
 
     @property
     def _num_steps(self) -> int:
@@ -60,14 +73,20 @@ class PrivateBpcFkl(BpcFkl):
     def init(self, keys: Key[Array, " clients"], model: Model, records: Records, shared_key: PRNGKey) -> BpcState:
         self._check(model)
         if model.kind != "classification":
-            raise CoreshotError("learner: private_bpc_fkl's labels cycle through the classes, and regression has none; use a classification study.")
+            raise CoreshotError(
+                "learner: private_bpc_fkl's labels cycle through the classes, and regression has none; use a classification study."
+            )
         num_clients, ones = len(keys), jnp.ones((len(keys), self.num_points))
         x, labels = public_start(fold_each(keys, 1), model, self.num_points, self.start_value, self.init_scale)
         mass = self.records_each / self.num_points if self.point_mass == "data" else 1.0
         coreset = Points(x, labels, mass * ones)
         center = jnp.full((num_clients, *model.input_shape), self.start_value)
         radius = jnp.full(num_clients, FAR * (1 + self.init_scale))
-        nobody = Points(jnp.zeros((num_clients, 0, *model.input_shape)), jnp.zeros((num_clients, 0, model.num_outputs)), jnp.zeros((num_clients, 0)))
+        nobody = Points(
+            jnp.zeros((num_clients, 0, *model.input_shape)),
+            jnp.zeros((num_clients, 0, model.num_outputs)),
+            jnp.zeros((num_clients, 0)),
+        )
         experts = self._private_experts(model, records, shared_key)
         optimizer_state = jax.vmap(self._optimizer().init)(coreset)
         count = jnp.full(num_clients, jnp.float32(self.records_each))
@@ -82,7 +101,11 @@ class PrivateBpcFkl(BpcFkl):
         kept = drawable_steps(experts, length)
         checkpoints = []
         for client in unstacked(records):
-            saved = private_descent(client, EXPERTS, model, optimizer, starts, self._num_steps, experts.save_interval, self.batch_size)
-            checkpoints.append(np.concatenate([initial, saved], axis=1)[:, [step // experts.save_interval for step in kept]])
+            saved = private_descent(
+                client, EXPERTS, model, optimizer, starts, self._num_steps, experts.save_interval, self.batch_size
+            )
+            checkpoints.append(
+                np.concatenate([initial, saved], axis=1)[:, [step // experts.save_interval for step in kept]]
+            )
         ends = np.asarray([kept.index(start + length) for start in start_steps(experts, length)])
         return ExpertStore(model, shared_key, np.stack(checkpoints), ends)

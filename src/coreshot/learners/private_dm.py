@@ -12,13 +12,13 @@ import jax.numpy as jnp
 from jaxtyping import Array, Key
 
 from coreshot.config import Count, Positive, settings
-from coreshot.learners._class_features import Matching, class_means, draw_networks, features_release, noisy_class_sums
-from coreshot.learners._descent import DescentState
+from coreshot.learners.class_features import Matching, class_means, draw_networks, features_release, noisy_class_sums
+from coreshot.learners.descent import DescentState
 from coreshot.models import Model
 from coreshot.privacy.accounting import Privacy, noise_multiplier
 from coreshot.privacy.gaussian_moments import CROSS_UNIT
-from coreshot.privacy.records import Records, unstacked
-from coreshot.release import Release
+from coreshot.privacy.guarded_records import Records, unstacked
+from coreshot.privacy.releases import Release
 from coreshot.types import Params, Points, PRNGKey
 
 

@@ -9,8 +9,8 @@ import numpy as np
 from jaxtyping import Array, Key
 
 from coreshot.models import Model
-from coreshot.privacy.records import Records
-from coreshot.release import Release
+from coreshot.privacy.guarded_records import Records
+from coreshot.privacy.releases import Release
 from coreshot.types import Coreset, PRNGKey
 
 State = Any  # what the next step needs
@@ -32,7 +32,9 @@ def health_of(good: np.ndarray, norms: np.ndarray, num_done: int, num_updates: i
     size = good.shape[1]
     bad = np.where(good.all(axis=1), -1, good.argmin(axis=1))
     before = np.where(bad >= 0, np.maximum(bad - 1, 0), size - 1)
-    return Health(np.where(bad >= 0, num_done - size + bad, -1), norms[np.arange(len(norms)), before], num_done, num_updates)
+    return Health(
+        np.where(bad >= 0, num_done - size + bad, -1), norms[np.arange(len(norms)), before], num_done, num_updates
+    )
 
 
 class Learner(Protocol):

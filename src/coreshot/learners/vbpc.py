@@ -23,11 +23,11 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float
 
-from coreshot.ascent import ascend, draw_batch
 from coreshot.config import Count, NonNegative, Positive, settings
 from coreshot.errors import CoreshotError
-from coreshot.learners._descent import Descent
+from coreshot.learners.descent import Descent
 from coreshot.models import Model
+from coreshot.models.training import ascend, draw_batch
 from coreshot.types import Params, Points, PRNGKey
 
 
@@ -44,7 +44,9 @@ class Vbpc(Descent):
 
     def networks(self, key: PRNGKey, model: Model) -> Any:
         if model.kind != "classification":
-            raise CoreshotError("learner: vbpc's outer loss is the softmax's, and regression has none; use spectral or bpc_fkl.")
+            raise CoreshotError(
+                "learner: vbpc's outer loss is the softmax's, and regression has none; use spectral or bpc_fkl."
+            )
         keys = jax.random.split(key, self.num_networks)
         # Of different ages from the start, so that they do not all begin anew at once.
         return jax.vmap(model.init)(keys), jnp.arange(self.num_networks) * self.network_updates // self.num_networks
@@ -55,12 +57,19 @@ class Vbpc(Descent):
         params = jax.tree.map(lambda leaf: leaf[index], networks[0])
         batch = draw_batch(key_batch, data, self.batch_size)
         ours, theirs = _with_bias(model.embed(params, points.x)), _with_bias(model.embed(params, batch.x))
-        mean, variance, divergence = last_layer(ours, points.y, theirs, self.prior_precision, self.label_precision / self.temper)
+        mean, variance, divergence = last_layer(
+            ours, points.y, theirs, self.prior_precision, self.label_precision / self.temper
+        )
         logits = mean / jnp.sqrt(1 + jnp.pi / 8 * variance)[:, None]
         log_prob = jnp.sum(batch.y * jax.nn.log_softmax(logits), axis=1)
-        return -jnp.sum(jnp.where(batch.weight > 0, batch.weight * log_prob, 0.0)) / jnp.sum(data.weight) + self.kl_weight * divergence
+        return (
+            -jnp.sum(jnp.where(batch.weight > 0, batch.weight * log_prob, 0.0)) / jnp.sum(data.weight)
+            + self.kl_weight * divergence
+        )
 
-    def next_networks(self, key: PRNGKey, model: Model, points: Points, data: Points, networks: Any, update: Array) -> Any:
+    def next_networks(
+        self, key: PRNGKey, model: Model, points: Points, data: Points, networks: Any, update: Array
+    ) -> Any:
         solver = optax.sgd(self.network_step_size)
 
         def one(key: PRNGKey, params: Params, age: Array) -> tuple[Params, Array]:
@@ -80,7 +89,11 @@ def _with_bias(features: Float[Array, "n features"]) -> Float[Array, "n features
 
 
 def last_layer(
-    features: Float[Array, "points h"], labels: Float[Array, "points outputs"], at: Float[Array, "n h"], prior_precision: float, precision: float
+    features: Float[Array, "points h"],
+    labels: Float[Array, "points outputs"],
+    at: Float[Array, "n h"],
+    prior_precision: float,
+    precision: float,
 ) -> tuple[Float[Array, "n outputs"], Float[Array, " n"], Float[Array, ""]]:
     """Mean and variance of the outputs at some features, and KL(q || prior), of the Gaussian last layer that the points determine."""
     size, width = features.shape
@@ -88,7 +101,9 @@ def last_layer(
     factor = jax.scipy.linalg.cho_factor(kernel, lower=True)
     weights = precision * features.T @ jax.scipy.linalg.cho_solve(factor, labels)
     cross = features @ at.T
-    variance = (jnp.sum(at**2, axis=1) - precision * jnp.sum(cross * jax.scipy.linalg.cho_solve(factor, cross), axis=0)) / prior_precision
+    variance = (
+        jnp.sum(at**2, axis=1) - precision * jnp.sum(cross * jax.scipy.linalg.cho_solve(factor, cross), axis=0)
+    ) / prior_precision
     # Of V^-1 = rho I + a Phi^T Phi, from the small matrix: log det by Sylvester, tr V = (h - K) / rho + tr (rho I_K + a Phi Phi^T)^-1.
     log_det = (width - size) * jnp.log(prior_precision) + 2 * jnp.sum(jnp.log(jnp.diag(factor[0])))
     trace = (width - size) / prior_precision + jnp.trace(jax.scipy.linalg.cho_solve(factor, jnp.eye(size)))

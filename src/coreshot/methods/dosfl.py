@@ -33,19 +33,20 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float
 from pydantic import Field
 
-from coreshot.ascent import draw_batch
 from coreshot.config import Count, NonNegative, Positive, settings
 from coreshot.errors import CoreshotError
 from coreshot.inference.protocol import Info
 from coreshot.keys import client_key
-from coreshot.learners._start import first_labels, noise_around_mean
+from coreshot.learners.starts import first_labels, noise_around_mean
 from coreshot.methods.fed_avg import single
 from coreshot.methods.protocol import Answers, Invitation, OnChunk
 from coreshot.models import Model
-from coreshot.optimizers import Optimizer
-from coreshot.privacy.records import Records
-from coreshot.release import Release
-from coreshot.types import Message, Params, Points, Posterior, PRNGKey
+from coreshot.models.optimizers import Optimizer
+from coreshot.models.training import draw_batch
+from coreshot.privacy.guarded_records import Records
+from coreshot.privacy.releases import Release
+from coreshot.types import Params, Points, Posterior, PRNGKey
+from coreshot.wire.messages import Message
 
 UPDATES_PER_CHUNK = 10
 
@@ -92,7 +93,12 @@ class Dosfl:
         return -(-self.num_updates // UPDATES_PER_CHUNK)
 
     def releases(self, model: Model) -> tuple[Release, ...]:
-        return (Release("records", "the mean of the inputs, classes by count, the loss on the records after the distilled steps; and their number"),)
+        return (
+            Release(
+                "records",
+                "the mean of the inputs, classes by count, the loss on the records after the distilled steps; and their number",
+            ),
+        )
 
     def init(self, key: PRNGKey, model: Model, shared_key: PRNGKey) -> DosflState:
         return DosflState(model.init(shared_key))
@@ -101,7 +107,13 @@ class Dosfl:
         return None if state.is_done else Invitation(tuple(sorted(clients)), Message("invitation", 0, {}))
 
     def reply(
-        self, key: PRNGKey, model: Model, clients: Mapping[str, Records], inbox: Sequence[Message], shared_key: PRNGKey, on_chunk: OnChunk
+        self,
+        key: PRNGKey,
+        model: Model,
+        clients: Mapping[str, Records],
+        inbox: Sequence[Message],
+        shared_key: PRNGKey,
+        on_chunk: OnChunk,
     ) -> Answers:
         """Clients beside each other, one a core: the unrolled loop of one keeps one core busy."""
         start = model.init(shared_key)
@@ -113,14 +125,20 @@ class Dosfl:
                 raise CoreshotError(
                     f"client {name}, round 0, distilled: all {num_left_out} updates blew up, so nothing was learned; lower initial_step_size."
                 )
-            notes = [f"{num_left_out} of {self.num_updates} updates were left out: the unrolled run blew up"] if num_left_out else []
+            notes = (
+                [f"{num_left_out} of {self.num_updates} updates were left out: the unrolled run blew up"]
+                if num_left_out
+                else []
+            )
             arrays = {"x": distilled.x, "y": distilled.y, "step_size": distilled.step_size}
             return Message("distilled", 0, {**arrays, "num_examples": jnp.sum(points.weight).reshape(1)}), notes
 
         with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
             return dict(zip(clients, pool.map(one, clients), strict=True))
 
-    def _distill(self, key: PRNGKey, model: Model, points: Points, start: Params, on_chunk: OnChunk) -> tuple[Distilled, int]:
+    def _distill(
+        self, key: PRNGKey, model: Model, points: Points, start: Params, on_chunk: OnChunk
+    ) -> tuple[Distilled, int]:
         """What was learned, and how many updates had to be left out."""
         distilled = self.first_guess(jax.random.fold_in(key, 0), model, points)
         state, num_left_out = self.optimizer().init(distilled), 0
@@ -145,7 +163,11 @@ class Dosfl:
                 return optax.set_to_zero()
             return optax.chain(optax.clip_by_global_norm(self.max_gradient_norm), settings.build())
 
-        parts = {"x": solver(self.x_optimizer), "y": solver(self.y_optimizer), "step_size": solver(self.step_size_optimizer)}
+        parts = {
+            "x": solver(self.x_optimizer),
+            "y": solver(self.y_optimizer),
+            "step_size": solver(self.step_size_optimizer),
+        }
         return optax.partition(parts, Distilled("x", "y", "step_size"))  # type: ignore[arg-type]
 
     def check(self, model: Model, client: str, message: Message) -> None:
@@ -154,14 +176,23 @@ class Dosfl:
     def receive(self, key: PRNGKey, model: Model, state: DosflState, replies: Mapping[str, Message]) -> DosflState:
         if not replies:
             raise CoreshotError("round 0: no client's reply can be used; lower the optimisers' step sizes.")
-        return replace(state, distilled={name: self._read(model, name, message) for name, message in replies.items()}, is_done=True)
+        return replace(
+            state, distilled={name: self._read(model, name, message) for name, message in replies.items()}, is_done=True
+        )
 
     def _read(self, model: Model, client: str, message: Message) -> Distilled:
         shape = (self.distill_steps, self.distill_batch_size)
-        wanted = {"x": (*shape, *model.input_shape), "y": (*shape, model.num_outputs), "step_size": shape[:1], "num_examples": (1,)}
+        wanted = {
+            "x": (*shape, *model.input_shape),
+            "y": (*shape, model.num_outputs),
+            "step_size": shape[:1],
+            "num_examples": (1,),
+        }
         found = {name: array.shape for name, array in message.arrays.items()}
         if found != wanted:
-            raise CoreshotError(f"client {client}, round 0, {message.kind}: arrays are {found}, the study wants {wanted}; distill it again.")
+            raise CoreshotError(
+                f"client {client}, round 0, {message.kind}: arrays are {found}, the study wants {wanted}; distill it again."
+            )
         return Distilled(message.arrays["x"], message.arrays["y"], message.arrays["step_size"])
 
     def posterior(self, key: PRNGKey, model: Model, state: DosflState) -> tuple[Posterior, Info]:
@@ -171,7 +202,9 @@ class Dosfl:
         return single(_replay(model, self.distill_epochs, state.start, everyone))
 
 
-def replay(model: Model, num_epochs: int, params: Params, distilled: Distilled, mask: Float[Array, " steps"] | None = None) -> Params:
+def replay(
+    model: Model, num_epochs: int, params: Params, distilled: Distilled, mask: Float[Array, " steps"] | None = None
+) -> Params:
     """SGD over the distilled batches in order, as many times; the gradient of the result in them costs one copy of the weights a step."""
     if mask is not None:
         distilled = replace(distilled, step_size=distilled.step_size * mask)
@@ -191,13 +224,19 @@ def replay(model: Model, num_epochs: int, params: Params, distilled: Distilled, 
 _replay = partial(jax.jit, static_argnums=(0, 1))(replay)
 
 
-def distilled_loss(method: Dosfl, model: Model, key: PRNGKey, points: Points, start: Params, distilled: Distilled) -> Float[Array, ""]:
+def distilled_loss(
+    method: Dosfl, model: Model, key: PRNGKey, points: Points, start: Params, distilled: Distilled
+) -> Float[Array, ""]:
     """Minus the mean log-likelihood of a batch of the client's data after the run."""
     key_batch, key_reset, key_mask = jax.random.split(key, 3)
     if method.soft_reset_scale:
         flat, unravel = ravel_pytree(start)
         start = unravel(flat + method.soft_reset_scale * jax.random.normal(key_reset, flat.shape))
-    mask = jax.random.bernoulli(key_mask, 1 - method.mask_probability, (method.distill_steps,)) if method.mask_probability else None
+    mask = (
+        jax.random.bernoulli(key_mask, 1 - method.mask_probability, (method.distill_steps,))
+        if method.mask_probability
+        else None
+    )
     batch = draw_batch(key_batch, points, method.batch_size)
     return -model.log_prob(replay(model, method.distill_epochs, start, distilled, mask), batch) / jnp.sum(batch.weight)
 

@@ -29,15 +29,15 @@ from jaxtyping import Array
 
 from coreshot.config import Count, settings
 from coreshot.inference.protocol import Info
-from coreshot.methods import _rounds
-from coreshot.methods._rounds import RoundState
+from coreshot.methods import rounds as _rounds
 from coreshot.methods.protocol import Answers, Invitation, OnChunk
+from coreshot.methods.rounds import RoundState
 from coreshot.models import Model
-from coreshot.optimizers import Optimizer
-from coreshot.privacy.records import Records, exactly
-from coreshot.release import Release
-from coreshot.types import Message, Params, Points, Posterior, PRNGKey
-from coreshot.wire import named_leaves
+from coreshot.models.optimizers import Optimizer
+from coreshot.privacy.guarded_records import Records, exactly
+from coreshot.privacy.releases import Release
+from coreshot.types import Params, Points, Posterior, PRNGKey
+from coreshot.wire.messages import Message, named_leaves
 
 
 @settings
@@ -50,13 +50,20 @@ class FedAvg:
     cohort_size: Count | None = None  # clients asked in a round; None: all
 
     def releases(self, model: Model) -> tuple[Release, ...]:
-        return (Release("local steps", "how far local steps on the records move the weights, in every round; and the number of records"),)
+        return (
+            Release(
+                "local steps",
+                "how far local steps on the records move the weights, in every round; and the number of records",
+            ),
+        )
 
     def init(self, key: PRNGKey, model: Model, shared_key: PRNGKey) -> RoundState:
         return self.begin(_rounds.fresh_start(key, model))
 
     def begin(self, params: Params, first_round: int = 0) -> RoundState:
-        return RoundState(params, self.server_optimizer.build().init(params), first_round, first_round + self.num_rounds)
+        return RoundState(
+            params, self.server_optimizer.build().init(params), first_round, first_round + self.num_rounds
+        )
 
     def send(self, key: PRNGKey, model: Model, state: RoundState, clients: Sequence[str]) -> Invitation | None:
         if state.round >= state.end:
@@ -65,11 +72,19 @@ class FedAvg:
         return Invitation(cohort, Message("weights", state.round, named_leaves("params", state.params)))
 
     def reply(
-        self, key: PRNGKey, model: Model, clients: Mapping[str, Records], inbox: Sequence[Message], shared_key: PRNGKey, on_chunk: OnChunk
+        self,
+        key: PRNGKey,
+        model: Model,
+        clients: Mapping[str, Records],
+        inbox: Sequence[Message],
+        shared_key: PRNGKey,
+        on_chunk: OnChunk,
     ) -> Answers:
         message = inbox[-1]
         run = partial(local_deltas, model, self.client_optimizer, _rounds.read_params(model, message))
-        return _rounds.answer(model, run, key, message.round, exactly(clients, "local steps"), self.batch_size, self.local_steps)
+        return _rounds.answer(
+            model, run, key, message.round, exactly(clients, "local steps"), self.batch_size, self.local_steps
+        )
 
     def check(self, model: Model, client: str, message: Message) -> None:
         _rounds.check_update(model, client, message)
@@ -95,7 +110,9 @@ def local_deltas(model: Model, optimizer: Optimizer, params: Params, points: Poi
 
 def server_step(optimizer: Optimizer, state: RoundState, delta: Params) -> RoundState:
     updates, optimizer_state = optimizer.build().update(delta, state.optimizer_state, state.params)
-    return replace(state, params=optax.apply_updates(state.params, updates), optimizer_state=optimizer_state, round=state.round + 1)
+    return replace(
+        state, params=optax.apply_updates(state.params, updates), optimizer_state=optimizer_state, round=state.round + 1
+    )
 
 
 def single(params: Params) -> tuple[Posterior, Info]:

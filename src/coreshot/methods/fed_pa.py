@@ -29,16 +29,16 @@ from jaxtyping import Array, Float
 from coreshot.config import Count, NonNegative, settings
 from coreshot.errors import CoreshotError
 from coreshot.inference.protocol import Info
-from coreshot.methods import _rounds
-from coreshot.methods._rounds import RoundState
+from coreshot.methods import rounds as _rounds
 from coreshot.methods.fed_avg import local_deltas, server_step, single
 from coreshot.methods.protocol import Answers, Invitation, OnChunk
+from coreshot.methods.rounds import RoundState
 from coreshot.models import Model
-from coreshot.optimizers import Optimizer
-from coreshot.privacy.records import Records, exactly
-from coreshot.release import Release
-from coreshot.types import Message, Params, Points, Posterior, PRNGKey
-from coreshot.wire import named_leaves
+from coreshot.models.optimizers import Optimizer
+from coreshot.privacy.guarded_records import Records, exactly
+from coreshot.privacy.releases import Release
+from coreshot.types import Params, Points, Posterior, PRNGKey
+from coreshot.wire.messages import Message, named_leaves
 
 
 @settings
@@ -63,23 +63,38 @@ class FedPa:
             )
 
     def releases(self, model: Model) -> tuple[Release, ...]:
-        return (Release("local steps", "how far the server is from the posterior of the records, in every round; and the number of records"),)
+        return (
+            Release(
+                "local steps",
+                "how far the server is from the posterior of the records, in every round; and the number of records",
+            ),
+        )
 
     def init(self, key: PRNGKey, model: Model, shared_key: PRNGKey) -> RoundState:
         return self.begin(_rounds.fresh_start(key, model))
 
     def begin(self, params: Params, first_round: int = 0) -> RoundState:
-        return RoundState(params, self.server_optimizer.build().init(params), first_round, first_round + self.num_rounds)
+        return RoundState(
+            params, self.server_optimizer.build().init(params), first_round, first_round + self.num_rounds
+        )
 
     def send(self, key: PRNGKey, model: Model, state: RoundState, clients: Sequence[str]) -> Invitation | None:
         if state.round >= state.end:
             return None
         is_burn_in = state.round - (state.end - self.num_rounds) < self.burn_in_rounds
         cohort = _rounds.choose_cohort(key, state.round, clients, self.cohort_size)
-        return Invitation(cohort, Message("weights" if is_burn_in else "sample", state.round, named_leaves("params", state.params)))
+        return Invitation(
+            cohort, Message("weights" if is_burn_in else "sample", state.round, named_leaves("params", state.params))
+        )
 
     def reply(
-        self, key: PRNGKey, model: Model, clients: Mapping[str, Records], inbox: Sequence[Message], shared_key: PRNGKey, on_chunk: OnChunk
+        self,
+        key: PRNGKey,
+        model: Model,
+        clients: Mapping[str, Records],
+        inbox: Sequence[Message],
+        shared_key: PRNGKey,
+        on_chunk: OnChunk,
     ) -> Answers:
         message = inbox[-1]
         params = _rounds.read_params(model, message)
@@ -87,7 +102,9 @@ class FedPa:
             run = partial(local_deltas, model, self.client_optimizer, params)
         else:
             run = partial(_posterior_deltas, model, self, params)
-        return _rounds.answer(model, run, key, message.round, exactly(clients, "local steps"), self.batch_size, self.local_steps)
+        return _rounds.answer(
+            model, run, key, message.round, exactly(clients, "local steps"), self.batch_size, self.local_steps
+        )
 
     def check(self, model: Model, client: str, message: Message) -> None:
         _rounds.check_update(model, client, message)
@@ -109,14 +126,18 @@ def _posterior_deltas(model: Model, method: FedPa, params: Params, points: Point
     return {"delta": model.each(one)(points, plans)}
 
 
-def draw_samples(model: Model, method: FedPa, params: Params, points: Points, plan: Array) -> Float[Array, "samples weights"]:
+def draw_samples(
+    model: Model, method: FedPa, params: Params, points: Points, plan: Array
+) -> Float[Array, "samples weights"]:
     """Iterate-averaged SGD: after the burn-in, each sample is the mean of the next few iterates."""
     solver = method.client_optimizer.build()
     carry = _rounds.descend(model, solver, params, solver.init(params), points, plan[: method.burn_in_steps])
     steps = plan[method.burn_in_steps :].reshape(method.num_samples, -1, plan.shape[-1])
 
     def sample(carry: tuple[Params, optax.OptState], plan: Array) -> tuple[tuple[Params, optax.OptState], Array]:
-        def step(carry: tuple[tuple[Params, optax.OptState], Array], index: Array) -> tuple[tuple[tuple[Params, optax.OptState], Array], None]:
+        def step(
+            carry: tuple[tuple[Params, optax.OptState], Array], index: Array
+        ) -> tuple[tuple[tuple[Params, optax.OptState], Array], None]:
             moved = _rounds.descend(model, solver, *carry[0], points, index[None])
             return (moved, carry[1] + ravel_pytree(moved[0])[0]), None
 
@@ -126,7 +147,9 @@ def draw_samples(model: Model, method: FedPa, params: Params, points: Points, pl
     return jax.lax.scan(sample, carry, steps)[1]
 
 
-def posterior_delta(server: Float[Array, " weights"], samples: Float[Array, "samples weights"], shrinkage: float) -> Float[Array, " weights"]:
+def posterior_delta(
+    server: Float[Array, " weights"], samples: Float[Array, "samples weights"], shrinkage: float
+) -> Float[Array, " weights"]:
     """Sigma^-1 (server - mean of the samples) in O(l^2 d), Sigma the shrunk sample covariance.
 
     Sigma = s I + (1 - s) S with s = 1 / (1 + (l - 1) rho) and S the unbiased covariance: each sample is a rank-one change, so the paper's

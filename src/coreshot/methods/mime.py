@@ -28,15 +28,15 @@ from jaxtyping import Array
 
 from coreshot.config import Count, Positive, settings
 from coreshot.inference.protocol import Info
-from coreshot.methods import _rounds
+from coreshot.methods import rounds as _rounds
 from coreshot.methods.fed_avg import single
 from coreshot.methods.protocol import Answers, Invitation, OnChunk
 from coreshot.models import Model
-from coreshot.optimizers import Optimizer
-from coreshot.privacy.records import Records, exactly
-from coreshot.release import Release
-from coreshot.types import Message, Params, Points, Posterior, PRNGKey
-from coreshot.wire import named_leaves, tree_of
+from coreshot.models.optimizers import Optimizer
+from coreshot.privacy.guarded_records import Records, exactly
+from coreshot.privacy.releases import Release
+from coreshot.types import Params, Points, Posterior, PRNGKey
+from coreshot.wire.messages import Message, named_leaves, tree_of
 
 
 @jax.tree_util.register_dataclass
@@ -63,7 +63,10 @@ class Mime:
 
     def releases(self, model: Model) -> tuple[Release, ...]:
         return (
-            Release("local steps", "gradients on the records and how far local steps move the weights, in every round; and the number of records"),
+            Release(
+                "local steps",
+                "gradients on the records and how far local steps move the weights, in every round; and the number of records",
+            ),
         )
 
     def init(self, key: PRNGKey, model: Model, shared_key: PRNGKey) -> MimeState:
@@ -77,12 +80,20 @@ class Mime:
             return None
         params, frozen = named_leaves("params", state.params), named_leaves("optimizer", state.optimizer_state)
         if state.control is not None:
-            return Invitation(state.cohort, Message("control", state.round, named_leaves("control", state.control) | frozen))
+            return Invitation(
+                state.cohort, Message("control", state.round, named_leaves("control", state.control) | frozen)
+            )
         cohort = _rounds.choose_cohort(key, state.round, clients, self.cohort_size)
         return Invitation(cohort, Message("weights", state.round, params | frozen if self.is_lite else params))
 
     def reply(
-        self, key: PRNGKey, model: Model, clients: Mapping[str, Records], inbox: Sequence[Message], shared_key: PRNGKey, on_chunk: OnChunk
+        self,
+        key: PRNGKey,
+        model: Model,
+        clients: Mapping[str, Records],
+        inbox: Sequence[Message],
+        shared_key: PRNGKey,
+        on_chunk: OnChunk,
     ) -> Answers:
         message, params = inbox[-1], _rounds.read_params(model, inbox[0])
         if message.kind == "weights" and not self.is_lite:
@@ -91,8 +102,12 @@ class Mime:
             run = partial(_lite_updates, model, self, params, _read_optimizer(self.base_optimizer, params, message))
         else:
             control = tree_of(message.arrays, "control", params, f"server, round {message.round}, {message.kind}")
-            run = partial(_corrected_deltas, model, self, params, _read_optimizer(self.base_optimizer, params, message), control)
-        return _rounds.answer(model, run, key, message.round, exactly(clients, "local steps"), self.batch_size, self.local_steps)
+            run = partial(
+                _corrected_deltas, model, self, params, _read_optimizer(self.base_optimizer, params, message), control
+            )
+        return _rounds.answer(
+            model, run, key, message.round, exactly(clients, "local steps"), self.batch_size, self.local_steps
+        )
 
     def check(self, model: Model, client: str, message: Message) -> None:
         _rounds.check_update(model, client, message)
@@ -119,7 +134,11 @@ def _read_optimizer(optimizer: Optimizer, params: Params, message: Message) -> o
 
 @partial(jax.jit, static_argnums=(0, 1))
 def _full_gradients(model: Model, method: Mime, params: Params, points: Points, plans: Array) -> dict[str, Params]:
-    return {"gradient": model.each(lambda points: _rounds.full_gradient(model, params, points, method.gradient_batch_size))(points)}
+    return {
+        "gradient": model.each(lambda points: _rounds.full_gradient(model, params, points, method.gradient_batch_size))(
+            points
+        )
+    }
 
 
 @partial(jax.jit, static_argnums=(0, 1))
@@ -137,16 +156,25 @@ def _corrected_deltas(
 
 
 @partial(jax.jit, static_argnums=(0, 1))
-def _lite_updates(model: Model, method: Mime, params: Params, frozen: optax.OptState, points: Points, plans: Array) -> dict[str, Params]:
+def _lite_updates(
+    model: Model, method: Mime, params: Params, frozen: optax.OptState, points: Points, plans: Array
+) -> dict[str, Params]:
     def one(points: Points, plan: Array) -> Params:
-        ended = _frozen_steps(method.base_optimizer, partial(_rounds.loss_gradient, model), params, frozen, points, plan)
+        ended = _frozen_steps(
+            method.base_optimizer, partial(_rounds.loss_gradient, model), params, frozen, points, plan
+        )
         return _rounds.difference(params, ended)
 
     return {"delta": model.each(one)(points, plans), **_full_gradients(model, method, params, points, plans)}
 
 
 def _frozen_steps(
-    optimizer: Optimizer, gradient: Callable[[Params, Points], Params], params: Params, frozen: optax.OptState, points: Points, plan: Array
+    optimizer: Optimizer,
+    gradient: Callable[[Params, Points], Params],
+    params: Params,
+    frozen: optax.OptState,
+    points: Points,
+    plan: Array,
 ) -> Params:
     """Local steps whose optimiser forgets each of them: it always steps from the server's state."""
     solver = optimizer.build()

@@ -25,19 +25,22 @@ from coreshot.inference import Inference
 from coreshot.inference.protocol import Info
 from coreshot.keys import client_key, named_key
 from coreshot.learners import Learner
-from coreshot.learners.distill import distill
+from coreshot.learners.loop import distill
 from coreshot.methods.protocol import Answers, Invitation, OnChunk
 from coreshot.models import LogDensity, Model
-from coreshot.point_coding import PointCoding
-from coreshot.privacy.records import Records
-from coreshot.release import Release
-from coreshot.types import Coreset, Message, Points, Posterior, PRNGKey, concatenate_points
+from coreshot.privacy.guarded_records import Records
+from coreshot.privacy.releases import Release
+from coreshot.types import Coreset, Points, Posterior, PRNGKey, concatenate_points
+from coreshot.wire.messages import Message
+from coreshot.wire.point_coding import PointCoding
 
 TYPES = {"labels": jnp.int32, "code": jnp.uint8}  # of a message's arrays; all others are float32
 Weighting = Literal["mass", "paper", "size", "none"]
 
 
-def point_weights(weighting: Weighting, num_examples: Float[Array, " clients"], num_points: Float[Array, " clients"]) -> Float[Array, " clients"]:
+def point_weights(
+    weighting: Weighting, num_examples: Float[Array, " clients"], num_points: Float[Array, " clients"]
+) -> Float[Array, " clients"]:
     """What each point of a client counts for.
 
     mass: n_m / K_m, so that all points together stand for N observations; paper: n_m / N as printed, which sums to about K;
@@ -61,7 +64,12 @@ def pool_coresets(coresets: Mapping[str, Coreset], weighting: Weighting) -> Poin
     examples = jnp.stack([jnp.asarray(coreset.num_examples, jnp.float32) for coreset in ordered])
     sizes = jnp.asarray([coreset.points.num_points for coreset in ordered], jnp.float32)
     weights = point_weights(weighting, examples, sizes)
-    return concatenate_points([coreset.points.reweighted(weight * coreset.points.weight) for coreset, weight in zip(ordered, weights, strict=True)])
+    return concatenate_points(
+        [
+            coreset.points.reweighted(weight * coreset.points.weight)
+            for coreset, weight in zip(ordered, weights, strict=True)
+        ]
+    )
 
 
 def coreset_message(coreset: Coreset, model: Model, round: int, coding: PointCoding | None = None) -> Message:
@@ -103,19 +111,29 @@ def message_coreset(message: Message, model: Model, client: str, coding: PointCo
         )
     wrong = [name for name, array in arrays.items() if array.dtype != TYPES.get(name, jnp.float32)]
     if wrong:
-        raise CoreshotError(f"{where}: array {wrong[0]!r} is of type {arrays[wrong[0]].dtype}; labels are int32, all else float32; distill it again.")
+        raise CoreshotError(
+            f"{where}: array {wrong[0]!r} is of type {arrays[wrong[0]].dtype}; labels are int32, all else float32; distill it again."
+        )
     x, count = _inputs(arrays, model, coding, where), arrays["num_examples"]
     if x.ndim == 0 or x.shape[1:] != model.input_shape or len(x) == 0:
-        raise CoreshotError(f"{where}: x has shape {x.shape}, the study wants (points, {_list(model.input_shape)}); distill it again.")
+        raise CoreshotError(
+            f"{where}: x has shape {x.shape}, the study wants (points, {_list(model.input_shape)}); distill it again."
+        )
     if count.shape != (1,) or float(count[0]) < 1:
-        raise CoreshotError(f"{where}: num_examples is {np.asarray(count).tolist()}, not one number of at least 1; distill it again.")
+        raise CoreshotError(
+            f"{where}: num_examples is {np.asarray(count).tolist()}, not one number of at least 1; distill it again."
+        )
     weight = np.asarray(arrays["weight"]) if "weight" in arrays else np.ones(len(x), np.float32)
     if weight.shape != (len(x),) or not np.all(weight > 0) or np.mean(weight) > 1.001:
         raise CoreshotError(f"{where}: weight is not {len(x)} positive numbers of mean at most 1; distill it again.")
-    return Coreset(Points(x, jnp.asarray(_labels(arrays, len(x), model, where)), jnp.asarray(weight)), count[0].astype(jnp.float32))
+    return Coreset(
+        Points(x, jnp.asarray(_labels(arrays, len(x), model, where)), jnp.asarray(weight)), count[0].astype(jnp.float32)
+    )
 
 
-def _inputs(arrays: Mapping[str, Array], model: Model, coding: PointCoding | None, where: str) -> Float[Array, "points ..."]:
+def _inputs(
+    arrays: Mapping[str, Array], model: Model, coding: PointCoding | None, where: str
+) -> Float[Array, "points ..."]:
     if coding is None:
         return arrays["x"]
     labels = arrays["labels" if "labels" in arrays else "y"]
@@ -125,15 +143,25 @@ def _inputs(arrays: Mapping[str, Array], model: Model, coding: PointCoding | Non
     return jnp.asarray(coding.decode(np.asarray(arrays["code"]).tobytes(), step, len(labels), model.input_shape, where))
 
 
-def _labels(arrays: Mapping[str, Array], num_points: int, model: Model, where: str) -> Float[np.ndarray, "points outputs"]:
+def _labels(
+    arrays: Mapping[str, Array], num_points: int, model: Model, where: str
+) -> Float[np.ndarray, "points outputs"]:
     if "labels" in arrays:
         labels = np.asarray(arrays["labels"])
-        if model.kind != "classification" or labels.shape != (num_points,) or not np.all((labels >= 0) & (labels < model.num_outputs)):
-            raise CoreshotError(f"{where}: labels are not {num_points} classes from 0 to {model.num_outputs - 1}; distill it again.")
+        if (
+            model.kind != "classification"
+            or labels.shape != (num_points,)
+            or not np.all((labels >= 0) & (labels < model.num_outputs))
+        ):
+            raise CoreshotError(
+                f"{where}: labels are not {num_points} classes from 0 to {model.num_outputs - 1}; distill it again."
+            )
         return np.eye(model.num_outputs, dtype=np.float32)[labels]
     y = np.asarray(arrays["y"])
     if y.shape != (num_points, model.num_outputs):
-        raise CoreshotError(f"{where}: y has shape {y.shape}, the study wants ({num_points}, {model.num_outputs}); distill it again.")
+        raise CoreshotError(
+            f"{where}: y has shape {y.shape}, the study wants ({num_points}, {model.num_outputs}); distill it again."
+        )
     on_simplex = np.all(y >= 0) and np.all(np.abs(np.sum(y, axis=1) - 1) < 1e-4)
     if model.kind == "classification" and not on_simplex:
         raise CoreshotError(f"{where}: soft labels are not probabilities that sum to 1; distill it again.")
@@ -171,13 +199,24 @@ class OneShot:
         return None if state.is_done else Invitation(tuple(clients), Message("invitation", 0, {}))
 
     def reply(
-        self, key: PRNGKey, model: Model, clients: Mapping[str, Records], inbox: Sequence[Message], shared_key: PRNGKey, on_chunk: OnChunk
+        self,
+        key: PRNGKey,
+        model: Model,
+        clients: Mapping[str, Records],
+        inbox: Sequence[Message],
+        shared_key: PRNGKey,
+        on_chunk: OnChunk,
     ) -> Answers:
         """Each client's coreset as a message, with notes on how it went; clients are learned together, none sees another."""
         message = inbox[-1]
         keys = {name: client_key(key, message.round, name) for name in clients}
-        learned = distill(model, self.learner, clients, keys, shared_key, on_chunk=on_chunk, where=f"round {message.round}")
-        return {name: (coreset_message(one.coreset, model, message.round, self._coding), one.notes) for name, one in learned.items()}
+        learned = distill(
+            model, self.learner, clients, keys, shared_key, on_chunk=on_chunk, where=f"round {message.round}"
+        )
+        return {
+            name: (coreset_message(one.coreset, model, message.round, self._coding), one.notes)
+            for name, one in learned.items()
+        }
 
     @property
     def _coding(self) -> PointCoding | None:

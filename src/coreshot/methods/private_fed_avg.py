@@ -15,15 +15,16 @@ from jax.flatten_util import ravel_pytree
 from pydantic import Field
 
 from coreshot.config import Positive, settings
-from coreshot.dp_sgd import private_descent
-from coreshot.methods import _rounds
+from coreshot.methods import rounds as _rounds
 from coreshot.methods.fed_avg import FedAvg
 from coreshot.methods.protocol import Answers, OnChunk
 from coreshot.models import Model
 from coreshot.privacy.accounting import Privacy, noise_multiplier
-from coreshot.privacy.records import Records
-from coreshot.release import Release
-from coreshot.types import Message, PRNGKey
+from coreshot.privacy.dp_sgd import private_descent
+from coreshot.privacy.guarded_records import Records
+from coreshot.privacy.releases import Release
+from coreshot.types import PRNGKey
+from coreshot.wire.messages import Message
 
 STEPS = "local steps"
 
@@ -40,17 +41,29 @@ class PrivateFedAvg(FedAvg):
         num_steps = self.num_rounds * self.local_steps
         multiplier = noise_multiplier(self.privacy, num_steps, self.sampling_rate)
         content = "sums of clipped gradients of single records with Gaussian noise, in every local step of every round"
-        return (Release(STEPS, content, "dp_sgd", self.clip_norm, multiplier, num_steps, self.sampling_rate, self.privacy.delta),)
+        return (
+            Release(
+                STEPS, content, "dp_sgd", self.clip_norm, multiplier, num_steps, self.sampling_rate, self.privacy.delta
+            ),
+        )
 
     def reply(
-        self, key: PRNGKey, model: Model, clients: Mapping[str, Records], inbox: Sequence[Message], shared_key: PRNGKey, on_chunk: OnChunk
+        self,
+        key: PRNGKey,
+        model: Model,
+        clients: Mapping[str, Records],
+        inbox: Sequence[Message],
+        shared_key: PRNGKey,
+        on_chunk: OnChunk,
     ) -> Answers:
         params = _rounds.read_params(model, inbox[-1])
         flat, unravel = ravel_pytree(params)
 
         def one(records: Records) -> Message:
             steps = self.local_steps
-            ended = private_descent(records, STEPS, model, self.client_optimizer, [params], steps, steps, self.batch_size)[0, -1]
+            ended = private_descent(
+                records, STEPS, model, self.client_optimizer, [params], steps, steps, self.batch_size
+            )[0, -1]
             return _rounds.update_message(inbox[-1].round, jnp.ones(()), delta=unravel(flat - jnp.asarray(ended)))
 
         with ThreadPoolExecutor(os.cpu_count() or 1) as pool:

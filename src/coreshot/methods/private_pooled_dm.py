@@ -1,6 +1,6 @@
 """DM with a promise, on pooled sums: each client sends noisy class sums of features once, and the server matches points to the sum of all of them.
 
-The release is that of the learner `private_dm` (`coreshot.learners._class_features`). There each client matches points to its own sums, and its noise
+The release is that of the learner `private_dm` (`coreshot.learners.class_features`). There each client matches points to its own sums, and its noise
 goes into them; here the server adds the sums first: of M clients the records add up, and the noise only by sqrt(M). From the pooled class means on
 all is post-processing: points are matched, weighted by the noisy class counts, and a MAP estimate is made of them.
 
@@ -22,16 +22,34 @@ from coreshot.errors import CoreshotError
 from coreshot.inference.map_estimate import MapEstimate
 from coreshot.inference.protocol import Info
 from coreshot.keys import named_key
-from coreshot.learners._class_features import Matching, class_means, draw_networks, features_release, noisy_class_sums, sums_shape
-from coreshot.learners.distill import learn
-from coreshot.methods._noisy_numbers import check_names, check_sharers, coded, decoded, invite, masked, masked_words, step_below, unmasked
+from coreshot.learners.class_features import (
+    Matching,
+    class_means,
+    draw_networks,
+    features_release,
+    noisy_class_sums,
+    sums_shape,
+)
+from coreshot.learners.loop import learn
 from coreshot.methods.protocol import Answers, Invitation, OnChunk
+from coreshot.methods.secure_sum import (
+    check_names,
+    check_sharers,
+    coded,
+    decoded,
+    invite,
+    masked,
+    masked_words,
+    step_below,
+    unmasked,
+)
 from coreshot.models import LogDensity, Model
 from coreshot.privacy.accounting import Privacy, noise_multiplier
 from coreshot.privacy.gaussian_moments import CROSS_UNIT
-from coreshot.privacy.records import Records
-from coreshot.release import Release, noise_share
-from coreshot.types import Message, Params, Points, Posterior, PRNGKey
+from coreshot.privacy.guarded_records import Records
+from coreshot.privacy.releases import Release, noise_share
+from coreshot.types import Params, Points, Posterior, PRNGKey
+from coreshot.wire.messages import Message
 
 KIND = "private_pooled_dm"
 
@@ -56,7 +74,9 @@ class PrivatePooledDm:
     inference: MapEstimate  # of the model, from the points
     init_scale: Positive = 0.1
     start_value: float = 0.0  # of every pixel or coordinate, around which points start with noise of init_scale
-    num_sharers: Count | None = None  # clients of the secure sum, all of whom must answer; None: each adds noise enough for itself
+    num_sharers: Count | None = (
+        None  # clients of the secure sum, all of whom must answer; None: each adds noise enough for itself
+    )
 
     @property
     def num_rounds(self) -> int:
@@ -79,7 +99,13 @@ class PrivatePooledDm:
         return None if state.is_done else invite(clients, self.num_sharers, KIND)
 
     def reply(
-        self, key: PRNGKey, model: Model, clients: Mapping[str, Records], inbox: Sequence[Message], shared_key: PRNGKey, on_chunk: OnChunk
+        self,
+        key: PRNGKey,
+        model: Model,
+        clients: Mapping[str, Records],
+        inbox: Sequence[Message],
+        shared_key: PRNGKey,
+        on_chunk: OnChunk,
     ) -> Answers:
         networks, answers = self.networks_of(model, shared_key), {}
         for name, records in clients.items():
@@ -94,7 +120,9 @@ class PrivatePooledDm:
         deviation = noise_multiplier(self.privacy) * np.sqrt(noise_share(self.num_sharers or 1))
         return step_below(deviation * CROSS_UNIT, self.num_sharers)
 
-    def _arrays(self, key: PRNGKey, client: str, sharers: Sequence[str] | None, sums: Int[np.ndarray, "d classes"]) -> dict[str, Array]:
+    def _arrays(
+        self, key: PRNGKey, client: str, sharers: Sequence[str] | None, sums: Int[np.ndarray, "d classes"]
+    ) -> dict[str, Array]:
         if sharers is None:
             return coded("sums", sums, self._step())
         return masked(key, client, sharers, np.rint(sums / self._step()).astype(np.int64).ravel())
@@ -117,7 +145,9 @@ class PrivatePooledDm:
         # By name: a sum of floats must not depend on who was first.
         arrived = {name: self._numbers(model, name, replies[name]) for name in sorted(replies)}
         if twice := sorted(arrived.keys() & state.clients):
-            raise CoreshotError(f"client {twice[0]}: is in the sums already; forget its first message before you add another.")
+            raise CoreshotError(
+                f"client {twice[0]}: is in the sums already; forget its first message before you add another."
+            )
         if self.num_sharers:
             total = unmasked(arrived, self.num_sharers).reshape(state.sums.shape) * self._step() / CROSS_UNIT
         else:
@@ -127,7 +157,9 @@ class PrivatePooledDm:
     def forget(self, model: Model, state: PooledState, client: str, message: Message) -> PooledState:
         """As if this client had never taken part. Of a secure sum nobody knows its part."""
         if self.num_sharers:
-            raise CoreshotError(f"forget: client {client} is in a secure sum, from which nobody can take it; ask the others again.")
+            raise CoreshotError(
+                f"forget: client {client} is in a secure sum, from which nobody can take it; ask the others again."
+            )
         return replace(state, sums=state.sums - self._numbers(model, client, message), clients=state.clients - {client})
 
     def class_means(self, state: PooledState) -> tuple[Points, Float[np.ndarray, " classes"]]:

@@ -16,21 +16,32 @@ from jaxtyping import Array, Float, Int
 
 from coreshot.config import Count, settings
 from coreshot.errors import CoreshotError
-from coreshot.features import AnyFeatures, UnitMap, unit_map
-from coreshot.head import HeadPosterior
 from coreshot.inference.protocol import Info
-from coreshot.methods._noisy_numbers import check_names, check_sharers, coded, decoded, invite, masked, masked_words, step_below, unmasked
 from coreshot.methods.protocol import Answers, Invitation, OnChunk
+from coreshot.methods.secure_sum import (
+    check_names,
+    check_sharers,
+    coded,
+    decoded,
+    invite,
+    masked,
+    masked_words,
+    step_below,
+    unmasked,
+)
 from coreshot.models import Model
 from coreshot.privacy.accounting import Privacy, noise_multiplier
 from coreshot.privacy.gaussian_moments import CROSS_UNIT, UNIT, Noisy, deviations, noisy_moments, symmetric
-from coreshot.privacy.records import Records
-from coreshot.private_head import fit_private_head
-from coreshot.release import Release, noise_share
-from coreshot.types import Message, Points, PRNGKey
+from coreshot.privacy.guarded_records import Records
+from coreshot.privacy.releases import Release, noise_share
+from coreshot.spectral.features import AnyFeatures, UnitMap, unit_map
+from coreshot.spectral.posterior import HeadPosterior
+from coreshot.spectral.private_posterior import fit_private_head
+from coreshot.types import Points, PRNGKey
+from coreshot.wire.messages import Message
 
 STATISTICS = "statistics"
-CROSS_SHARE = 0.8  # of the promise that the cross moments get: chosen as the constants of `coreshot.private_head` are
+CROSS_SHARE = 0.8  # of the promise that the cross moments get: chosen as the constants of `coreshot.spectral.private_posterior` are
 
 
 @dataclass(frozen=True)
@@ -48,7 +59,9 @@ class PrivateState:
 class PrivateSpectral:
     features: AnyFeatures
     privacy: Privacy
-    num_sharers: Count | None = None  # clients of the secure sum, all of whom must answer; None: each adds noise enough for itself
+    num_sharers: Count | None = (
+        None  # clients of the secure sum, all of whom must answer; None: each adds noise enough for itself
+    )
 
     @property
     def num_rounds(self) -> int:
@@ -61,14 +74,26 @@ class PrivateSpectral:
     def releases(self, model: Model) -> tuple[Release, ...]:
         content = "second moments of the records' features (of norm one) and classes, with Gaussian noise"
         multiplier = noise_multiplier(self.privacy)
-        return (Release(STATISTICS, content, "gaussian", 1.0, multiplier, delta=self.privacy.delta, num_sharers=self.num_sharers or 1),)
+        return (
+            Release(
+                STATISTICS,
+                content,
+                "gaussian",
+                1.0,
+                multiplier,
+                delta=self.privacy.delta,
+                num_sharers=self.num_sharers or 1,
+            ),
+        )
 
     def map_of(self, model: Model, shared_key: PRNGKey) -> UnitMap:
         return unit_map(self.features, shared_key, model.input_shape)
 
     def init(self, key: PRNGKey, model: Model, shared_key: PRNGKey) -> PrivateState:
         if model.kind != "classification":
-            raise CoreshotError("private_spectral: its label rows are one-hot classes, and regression has none; use a classification study.")
+            raise CoreshotError(
+                "private_spectral: its label rows are one-hot classes, and regression has none; use a classification study."
+            )
         drawn = self.map_of(model, shared_key)
         return PrivateState(drawn, np.zeros((drawn.dimension,) * 2), np.zeros((drawn.dimension, model.num_outputs)))
 
@@ -76,7 +101,13 @@ class PrivateSpectral:
         return None if state.is_done else invite(clients, self.num_sharers, "private_spectral")
 
     def reply(
-        self, key: PRNGKey, model: Model, clients: Mapping[str, Records], inbox: Sequence[Message], shared_key: PRNGKey, on_chunk: OnChunk
+        self,
+        key: PRNGKey,
+        model: Model,
+        clients: Mapping[str, Records],
+        inbox: Sequence[Message],
+        shared_key: PRNGKey,
+        on_chunk: OnChunk,
     ) -> Answers:
         drawn = self.map_of(model, shared_key)
         answers: Answers = {}
@@ -91,14 +122,19 @@ class PrivateSpectral:
     def _steps(self) -> tuple[float, float]:
         """Of the Gram matrix and of the cross moments on the wire, in the whole numbers of their units."""
         noise = deviations(noise_multiplier(self.privacy), CROSS_SHARE, noise_share(self.num_sharers or 1))
-        return step_below(noise.beside * UNIT**2, self.num_sharers), step_below(noise.cross * CROSS_UNIT, self.num_sharers)
+        return step_below(noise.beside * UNIT**2, self.num_sharers), step_below(
+            noise.cross * CROSS_UNIT, self.num_sharers
+        )
 
     def _coded(self, noisy: Noisy) -> dict[str, Array]:
         gram, cross = self._steps()
         return coded("gram", noisy.gram.reshape(1, -1), gram) | coded("cross", noisy.cross.reshape(1, -1), cross)
 
     def _masked(self, key: PRNGKey, client: str, sharers: Sequence[str], noisy: Noisy) -> dict[str, Array]:
-        levels = [np.rint(part / step).astype(np.int64).ravel() for part, step in zip((noisy.gram, noisy.cross), self._steps(), strict=True)]
+        levels = [
+            np.rint(part / step).astype(np.int64).ravel()
+            for part, step in zip((noisy.gram, noisy.cross), self._steps(), strict=True)
+        ]
         return masked(key, client, sharers, np.concatenate(levels))
 
     def check(self, model: Model, client: str, message: Message) -> None:
@@ -124,7 +160,9 @@ class PrivateSpectral:
             return self._unmasked(state, {name: numbers[0] for name, numbers in ordered.items()})
         for name, (gram, cross) in ordered.items():
             if name in state.clients:
-                raise CoreshotError(f"client {name}: is in the sums already; forget its first message before you add another.")
+                raise CoreshotError(
+                    f"client {name}: is in the sums already; forget its first message before you add another."
+                )
             state = _added(state, name, gram, cross, 1)
         return replace(state, is_done=True)
 
@@ -138,7 +176,9 @@ class PrivateSpectral:
     def forget(self, model: Model, state: PrivateState, client: str, message: Message) -> PrivateState:
         """As if this client had never taken part. Of a secure sum nobody knows its part."""
         if self.num_sharers:
-            raise CoreshotError(f"forget: client {client} is in a secure sum, from which nobody can take it; ask the others again.")
+            raise CoreshotError(
+                f"forget: client {client} is in a secure sum, from which nobody can take it; ask the others again."
+            )
         gram, cross = self._numbers(model, client, message)
         return _added(state, client, gram, cross, -1)
 
@@ -153,7 +193,13 @@ def _rows(drawn: UnitMap, points: Points) -> tuple[Float[np.ndarray, "n d"], Flo
     return drawn(np.asarray(points.x)[present]), np.asarray(points.y)[present]
 
 
-def _added(state: PrivateState, client: str, gram: Float[np.ndarray, " triangle"], cross: Float[np.ndarray, " numbers"], sign: int) -> PrivateState:
+def _added(
+    state: PrivateState,
+    client: str,
+    gram: Float[np.ndarray, " triangle"],
+    cross: Float[np.ndarray, " numbers"],
+    sign: int,
+) -> PrivateState:
     clients = state.clients | {client} if sign > 0 else state.clients - {client}
     moved = state.gram + sign * symmetric(gram, len(state.gram)), state.cross + sign * cross.reshape(state.cross.shape)
     return replace(state, gram=moved[0], cross=moved[1], clients=clients)

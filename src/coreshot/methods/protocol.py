@@ -8,9 +8,10 @@ from typing import Any, Protocol
 
 from coreshot.inference.protocol import Info
 from coreshot.models import Model
-from coreshot.privacy.records import Records
-from coreshot.release import Release
-from coreshot.types import Message, Params, Posterior, PRNGKey
+from coreshot.privacy.guarded_records import Records
+from coreshot.privacy.releases import Release
+from coreshot.types import Params, Posterior, PRNGKey
+from coreshot.wire.messages import Message
 
 State = Any
 Answers = dict[str, tuple[Message, list[str]]]  # by client: the message that leaves, and notes on how it was made
@@ -41,7 +42,13 @@ class Method(Protocol):
         """Whom to ask among these clients, and what; None when there is nothing left to ask."""
 
     def reply(
-        self, key: PRNGKey, model: Model, clients: Mapping[str, Records], inbox: Sequence[Message], shared_key: PRNGKey, on_chunk: OnChunk
+        self,
+        key: PRNGKey,
+        model: Model,
+        clients: Mapping[str, Records],
+        inbox: Sequence[Message],
+        shared_key: PRNGKey,
+        on_chunk: OnChunk,
     ) -> Answers:
         """The clients' side. The inbox is what the server has sent in this round, the last of it to be answered now."""
 

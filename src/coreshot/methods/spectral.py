@@ -17,23 +17,26 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from coreshot.coding import decode_rows, finest_step
 from coreshot.config import Count, Positive, settings
 from coreshot.errors import CoreshotError
-from coreshot.features import AnyFeatures, FeatureMap, feature_map
-from coreshot.head import HeadPosterior, fit_head
 from coreshot.inference.protocol import Info
-from coreshot.link import ClassMeans
 from coreshot.methods.protocol import Answers, Invitation, OnChunk
 from coreshot.models import Model
-from coreshot.moments import Moments, spectral_rows
-from coreshot.privacy.records import Records
-from coreshot.release import Release
-from coreshot.types import Message, Points, PRNGKey
+from coreshot.privacy.guarded_records import Records
+from coreshot.privacy.releases import Release
+from coreshot.spectral.calibration import ClassMeans
+from coreshot.spectral.coreset import Moments, spectral_rows
+from coreshot.spectral.features import AnyFeatures, FeatureMap, feature_map
+from coreshot.spectral.posterior import HeadPosterior, fit_head
+from coreshot.types import Points, PRNGKey
+from coreshot.wire.coding import decode_rows, finest_step
+from coreshot.wire.messages import Message
 
 NUM_GROUPS = 4  # of clients: each of so few is one, more fall into these by name. The link is measured on one with the head of the others
 FINEST_BITS = 14  # of the largest entry, where bytes do not ask for less: within int16
-NUM_SPEAKERS = 64  # clients whose class means the server keeps, to find how sure to be: those whose names have the smallest hashes
+NUM_SPEAKERS = (
+    64  # clients whose class means the server keeps, to find how sure to be: those whose names have the smallest hashes
+)
 ARRAYS = {"rows": (np.uint8, np.float32), "step": (np.float32,), "num_examples": (np.float32,)}
 
 
@@ -67,7 +70,12 @@ class Spectral:
         return 1
 
     def releases(self, model: Model) -> tuple[Release, ...]:
-        return (Release("statistics", "second moments of the records' features and labels, or the largest part of them; and the number of records"),)
+        return (
+            Release(
+                "statistics",
+                "second moments of the records' features and labels, or the largest part of them; and the number of records",
+            ),
+        )
 
     def map_of(self, model: Model, shared_key: PRNGKey) -> FeatureMap:
         return feature_map(self.features, shared_key, model.input_shape)
@@ -80,7 +88,13 @@ class Spectral:
         return None if state.is_done else Invitation(tuple(clients), Message("invitation", 0, {}))
 
     def reply(
-        self, key: PRNGKey, model: Model, clients: Mapping[str, Records], inbox: Sequence[Message], shared_key: PRNGKey, on_chunk: OnChunk
+        self,
+        key: PRNGKey,
+        model: Model,
+        clients: Mapping[str, Records],
+        inbox: Sequence[Message],
+        shared_key: PRNGKey,
+        on_chunk: OnChunk,
     ) -> Answers:
         drawn, round = self.map_of(model, shared_key), inbox[-1].round
 
@@ -119,18 +133,24 @@ class Spectral:
             )
         for name, allowed in ARRAYS.items():
             if arrays[name].dtype not in allowed or (name != "rows" and arrays[name].shape != (1,)):
-                raise CoreshotError(f"{where}: {name} is {arrays[name].dtype}{list(arrays[name].shape)}, not what the study wants; distill it again.")
+                raise CoreshotError(
+                    f"{where}: {name} is {arrays[name].dtype}{list(arrays[name].shape)}, not what the study wants; distill it again."
+                )
         step, count = float(arrays["step"][0]), float(arrays["num_examples"][0])
         if step < 0 or count < 1:
             raise CoreshotError(f"{where}: step {step:g} or num_examples {count:g} is out of range; distill it again.")
         columns = self.features.dimension + 1 + model.num_outputs
         raw = np.asarray(arrays["rows"])
         if (raw.dtype == np.uint8) != (step > 0):
-            raise CoreshotError(f"{where}: coded rows have a step above 0, float32 rows have 0; found {raw.dtype} and {step:g}; distill it again.")
+            raise CoreshotError(
+                f"{where}: coded rows have a step above 0, float32 rows have 0; found {raw.dtype} and {step:g}; distill it again."
+            )
         # More rows than columns say nothing new, and no client sends them.
         joint = decode_rows(raw.tobytes(), step, columns, int(min(count, columns)), where) if step > 0 else raw
         if joint.ndim != 2 or joint.shape[1] != columns or not 0 < len(joint) <= min(count, columns):
-            raise CoreshotError(f"{where}: rows have shape {joint.shape}, the study wants (1 to {min(count, columns):g}, {columns}); distill again.")
+            raise CoreshotError(
+                f"{where}: rows have shape {joint.shape}, the study wants (1 to {min(count, columns):g}, {columns}); distill again."
+            )
         return joint / np.where(np.arange(columns) > self.features.dimension, self.label_scale, 1.0), count
 
     def moments_of(self, model: Model, client: str, message: Message) -> Moments:
@@ -138,12 +158,16 @@ class Spectral:
         split = self.features.dimension + 1
         return Moments.of(rows[:, :split], rows[:, split:], count)
 
-    def receive(self, key: PRNGKey, model: Model, state: SpectralState, replies: Mapping[str, Message]) -> SpectralState:
+    def receive(
+        self, key: PRNGKey, model: Model, state: SpectralState, replies: Mapping[str, Message]
+    ) -> SpectralState:
         if not replies:
             raise CoreshotError("round 0: no client replied; ask again, or let more of them take part.")
         for client in sorted(replies):
             if client in state.clients:
-                raise CoreshotError(f"client {client}: is in the sums already; forget its first message before you add another.")
+                raise CoreshotError(
+                    f"client {client}: is in the sums already; forget its first message before you add another."
+                )
             state = self._add(model, state, client, replies[client], 1)
         return replace(state, is_done=True)
 
@@ -165,7 +189,9 @@ class Spectral:
         order = sorted(state.groups, key=str)
         means = [(order.index(_group_of(state, name)), state.speakers[name]) for name in sorted(state.speakers)]
         factor = self.ridge_factor if model.kind == "classification" else 1.0
-        return fit_head(state.map, model.kind, [state.groups[name] for name in order], means, ridge=self.ridge, ridge_factor=factor), {}
+        return fit_head(
+            state.map, model.kind, [state.groups[name] for name in order], means, ridge=self.ridge, ridge_factor=factor
+        ), {}
 
 
 def _with(state: SpectralState, client: str, moments: Moments) -> dict[str | int, Moments]:
@@ -173,7 +199,9 @@ def _with(state: SpectralState, client: str, moments: Moments) -> dict[str | int
     if len(state.clients) < NUM_GROUPS and _is_each_its_own(state):
         return {**state.groups, client: moments}
     groups: dict[str | int, Moments] = {} if _is_each_its_own(state) else dict(state.groups)
-    alone: dict[str | int, Moments] = {**state.groups, client: moments} if _is_each_its_own(state) else {client: moments}
+    alone: dict[str | int, Moments] = (
+        {**state.groups, client: moments} if _is_each_its_own(state) else {client: moments}
+    )
     for name in sorted(alone, key=str):
         number = _number_of(str(name))
         groups[number] = groups[number] + alone[name] if number in groups else alone[name]

@@ -15,7 +15,7 @@ from pydantic import Field
 
 from coreshot.config import settings
 from coreshot.errors import CoreshotError
-from coreshot.release import Release
+from coreshot.privacy.releases import Release
 
 if TYPE_CHECKING:
     import dp_accounting
@@ -73,9 +73,15 @@ def noise_multiplier(privacy: Privacy, num_steps: int = 1, sampling_rate: float 
 
     try:
         # Renyi accounting is quick and never below the truth, so the search for the tight answer, whose steps are slow, begins beside it.
-        loose = dp_accounting.calibrate_dp_mechanism(lambda: rdp.RdpAccountant(range(2, 256)), event, privacy.epsilon, privacy.delta)
+        loose = dp_accounting.calibrate_dp_mechanism(
+            lambda: rdp.RdpAccountant(range(2, 256)), event, privacy.epsilon, privacy.delta
+        )
         bracket = dp_accounting.ExplicitBracketInterval(BELOW * loose, loose)
-        found = dp_accounting.calibrate_dp_mechanism(_accountant, event, privacy.epsilon, privacy.delta, bracket, tol=TOLERANCE * loose)
+        found = dp_accounting.calibrate_dp_mechanism(
+            _accountant, event, privacy.epsilon, privacy.delta, bracket, tol=TOLERANCE * loose
+        )
     except ValueError as error:
-        raise CoreshotError(f"privacy: no noise keeps epsilon {privacy.epsilon:g} at delta {privacy.delta:g} ({error}); change them.") from None
+        raise CoreshotError(
+            f"privacy: no noise keeps epsilon {privacy.epsilon:g} at delta {privacy.delta:g} ({error}); change them."
+        ) from None
     return float(found)

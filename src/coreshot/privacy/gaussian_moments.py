@@ -19,9 +19,9 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from coreshot.errors import CoreshotError
+from coreshot.privacy.guarded_records import Records
 from coreshot.privacy.noise import rounded_gaussian
-from coreshot.privacy.records import Records
-from coreshot.release import noise_share
+from coreshot.privacy.releases import noise_share
 from coreshot.types import Points
 
 UNIT = 2**14  # a row of norm 1 in whole numbers
@@ -79,7 +79,9 @@ def exact_moments(
 ) -> tuple[Int[np.ndarray, "d d"], Int[np.ndarray, "d outputs"]]:
     """In whole numbers: the float64 products and sums are exact, since all of them are whole numbers below 2^53."""
     if len(rows) > MAX_RECORDS:
-        raise CoreshotError(f"privacy: {len(rows)} records are more than the {MAX_RECORDS} whose moments are exact; give a part of them.")
+        raise CoreshotError(
+            f"privacy: {len(rows)} records are more than the {MAX_RECORDS} whose moments are exact; give a part of them."
+        )
     features, targets = whole(rows, UNIT), whole(labels, LABEL_UNIT)
     return (features.T @ features).astype(np.int64), (features.T @ targets).astype(np.int64)
 
@@ -111,7 +113,9 @@ def _spent(records: Records, name: str) -> tuple[Points, float]:
     """The records, and over how far one of them moves the release, which is 1, the deviation of this client's noise."""
     points, release = records.for_mechanism(name, "gaussian")
     if release.noise_multiplier is None or release.sensitivity != 1:
-        raise CoreshotError(f"privacy: release {name!r} declares a sensitivity of {release.sensitivity}, not 1, or no noise; mend `releases`.")
+        raise CoreshotError(
+            f"privacy: release {name!r} declares a sensitivity of {release.sensitivity}, not 1, or no noise; mend `releases`."
+        )
     return points, release.noise_multiplier * float(np.sqrt(noise_share(release.num_sharers)))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from coreshot.privacy.accounting import epsilon_of
-from coreshot.release import Release
+from coreshot.privacy.releases import Release
 
 
 def promised_epsilon(releases: Sequence[Release]) -> float | None:
@@ -21,13 +21,17 @@ def promise(releases: Sequence[Release]) -> str:
     if epsilon is None:
         exact = [release.name for release in releases if release.is_exact]
         what = (
-            f"what is named {', '.join(exact)} was computed from the records without noise" if exact else "it does not say what it was computed from"
+            f"what is named {', '.join(exact)} was computed from the records without noise"
+            if exact
+            else "it does not say what it was computed from"
         )
         return f"No promise of privacy is made for this message: {what}, and may reveal single records."
     delta = max(release.delta or 0.0 for release in releases)
     sharers = max(release.num_sharers for release in releases)
     alone = f"of this message nothing but its sum with those of {sharers - 1} other clients, all of whom add their share of noise,"
-    noise = "Gaussian noise made for that bound" + (", in single precision" if any(one.mechanism == "dp_sgd" for one in releases) else "")
+    noise = "Gaussian noise made for that bound" + (
+        ", in single precision" if any(one.mechanism == "dp_sgd" for one in releases) else ""
+    )
     return (
         f"Whoever sees {'this message' if sharers == 1 else alone} and whatever else they know, "
         f"learns about any single record of this client no more than differential privacy with epsilon = {epsilon:.3g} and delta = {delta:.3g} "

@@ -12,7 +12,7 @@ import time
 
 FAULT = os.environ.get("FAULT", "")
 
-if sys.orig_argv[1:3] == ["-m", "coreshot.worker"]:
+if sys.orig_argv[1:3] == ["-m", "coreshot.runtime.worker_main"]:
     if "FAULT_MARK" in os.environ:
         with open(os.environ["FAULT_MARK"], "a") as marks:
             marks.write("began\n")
@@ -27,7 +27,7 @@ if sys.orig_argv[1:3] == ["-m", "coreshot.worker"]:
         OneShot.reply = reply
 
 if FAULT == "forge" and any("flwr-clientapp" in part for part in sys.orig_argv):
-    from coreshot.flower import carry
+    from coreshot.flower import messages as carry
 
     original = carry.pack, carry.unpack
 

@@ -25,7 +25,10 @@ def find_files(source: Path, form: str | None) -> tuple[str, list[SourceFile]]:
     paths = [source] if source.is_file() else _files_within(source)
     if form is not None:
         choose("form", form, FORMS, "--form")
-    by_form = {name: [path for path in paths if path.suffix in known.suffixes or (form and source.is_file())] for name, known in FORMS.items()}
+    by_form = {
+        name: [path for path in paths if path.suffix in known.suffixes or (form and source.is_file())]
+        for name, known in FORMS.items()
+    }
     found = [name for name, some in by_form.items() if some and form in (None, name)]
     if not found:
         raise CoreshotError(f"{source}: no data that coreshot can read; it reads {_known()}. Unpack an archive first.")
@@ -38,7 +41,9 @@ def _files_within(folder: Path) -> list[Path]:
     """Where there are folders train and test, only what is in those: LEAF keeps every stage of its preparation beside them."""
     parts = [folder / "train", folder / "test"]
     roots = parts if all(part.is_dir() for part in parts) else [folder]
-    return sorted(path for root in roots for path in root.rglob("*") if path.is_file() and not path.name.startswith("."))
+    return sorted(
+        path for root in roots for path in root.rglob("*") if path.is_file() and not path.name.startswith(".")
+    )
 
 
 def _known() -> str:
@@ -50,4 +55,7 @@ def _with_roles(paths: list[Path], source: Path) -> list[SourceFile]:
     names = [path.name if path == source else path.relative_to(source).as_posix() for path in paths]
     tests = ["test" in re.split("[^a-z]+", name.lower()) for name in names]
     both = any(tests) and not all(tests)
-    return [SourceFile(path, name, "test" if both and test else "train") for path, name, test in zip(paths, names, tests, strict=True)]
+    return [
+        SourceFile(path, name, "test" if both and test else "train")
+        for path, name, test in zip(paths, names, tests, strict=True)
+    ]

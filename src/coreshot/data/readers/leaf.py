@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from coreshot.data.characters import code_labels
-from coreshot.data.ink import as_pixels
+from coreshot.data.handwriting.labels import code_labels
+from coreshot.data.handwriting.pixels import as_pixels
 from coreshot.data.readers.protocol import Batch, SourceFile
 from coreshot.errors import CoreshotError
 
@@ -27,15 +27,21 @@ def read(file: SourceFile) -> Iterator[Batch]:
             f"{file.name}: users and num_samples are not lists, or user_data is not a table; it was not written by LEAF: get it again."
         )
     if len(users) != len(sizes):
-        raise CoreshotError(f"{file.name}: {len(users)} users but {len(sizes)} num_samples; it was not written by LEAF: get it again.")
+        raise CoreshotError(
+            f"{file.name}: {len(users)} users but {len(sizes)} num_samples; it was not written by LEAF: get it again."
+        )
     for user, size in zip(users, sizes, strict=True):
         where = f"{file.name}, client {user}"
         mine = data.get(str(user))
         images, labels = (mine.get("x"), mine.get("y")) if isinstance(mine, dict) else (None, None)
         if not isinstance(images, list) or not isinstance(labels, list):
-            raise CoreshotError(f"{where}: user_data has no lists x and y for this client; get the file again, or take the client out of users.")
+            raise CoreshotError(
+                f"{where}: user_data has no lists x and y for this client; get the file again, or take the client out of users."
+            )
         if not len(images) == len(labels) == size:
-            raise CoreshotError(f"{where}: num_samples is {size}, but there are {len(images)} images and {len(labels)} labels; get the file again.")
+            raise CoreshotError(
+                f"{where}: num_samples is {size}, but there are {len(images)} images and {len(labels)} labels; get the file again."
+            )
         # LEAF writes shares; in whole numbers, 1 would otherwise be taken for 1 of 255.
         yield Batch(where, str(user), file.role, as_pixels(images, where, np.float32), code_labels(labels, where))
 
@@ -50,7 +56,9 @@ def _parse(file: SourceFile) -> dict[str, Any]:
             "it may be cut short: get it again."
         ) from None
     except UnicodeDecodeError as error:
-        raise CoreshotError(f"{file.name}: not a text file ({error.reason} at byte {error.start}); get it again.") from None
+        raise CoreshotError(
+            f"{file.name}: not a text file ({error.reason} at byte {error.start}); get it again."
+        ) from None
     missing = [key for key in KEYS if not isinstance(content, dict) or key not in content]
     if missing:
         raise CoreshotError(f"{file.name}: the key {missing[0]!r} is missing; a LEAF file has {', '.join(KEYS)}.")

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from coreshot.data.characters import code_labels
-from coreshot.data.ink import as_pixels
+from coreshot.data.handwriting.labels import code_labels
+from coreshot.data.handwriting.pixels import as_pixels
 from coreshot.data.readers.protocol import NOBODY, Batch, Role, SourceFile, client_name
 from coreshot.errors import CoreshotError
 
@@ -21,7 +21,9 @@ def read(file: SourceFile) -> Iterator[Batch]:
     arrays = _arrays(file)
     images, labels = as_pixels(arrays.pop("images"), file.name), arrays.pop("labels")
     key = next((key for key in CLIENT_KEYS if key in arrays), None)
-    arrays = {name: array for name, array in arrays.items() if array.ndim == 1}  # one value an image; others say nothing of single images
+    arrays = {
+        name: array for name, array in arrays.items() if array.ndim == 1
+    }  # one value an image; others say nothing of single images
     for name, array in {"labels": labels, **arrays}.items():
         if len(array) != len(images):
             raise CoreshotError(f"{file.name}: {len(images)} images but {len(array)} {name}; give one for each image.")
@@ -32,18 +34,38 @@ def read(file: SourceFile) -> Iterator[Batch]:
             some = rows[roles[rows] == role]
             columns = {name: array[some] for name, array in arrays.items()}
             holder = NOBODY if client is None and role == "test" else client
-            yield Batch(where, holder, "test" if client == NOBODY else role, images[some], code_labels(labels[some], where), columns)
+            yield Batch(
+                where,
+                holder,
+                "test" if client == NOBODY else role,
+                images[some],
+                code_labels(labels[some], where),
+                columns,
+            )
 
 
 def _arrays(file: SourceFile) -> dict[str, np.ndarray]:
     try:
         with file.path.open("rb") as opened, np.load(opened, allow_pickle=False) as archive:
             arrays = {key: archive[key] for key in archive.files}
-    except (AttributeError, TypeError, ValueError, OSError, EOFError, KeyError, zipfile.BadZipFile, zlib.error) as error:
-        raise CoreshotError(f"{file.name}: not a readable npz file ({error}); it may be cut short: get it again.") from None
+    except (
+        AttributeError,
+        TypeError,
+        ValueError,
+        OSError,
+        EOFError,
+        KeyError,
+        zipfile.BadZipFile,
+        zlib.error,
+    ) as error:
+        raise CoreshotError(
+            f"{file.name}: not a readable npz file ({error}); it may be cut short: get it again."
+        ) from None
     for key in ("images", "labels"):
         if key not in arrays:
-            raise CoreshotError(f"{file.name}: there is no array {key!r}, only {', '.join(sorted(arrays)) or 'nothing'}; save images and labels.")
+            raise CoreshotError(
+                f"{file.name}: there is no array {key!r}, only {', '.join(sorted(arrays)) or 'nothing'}; save images and labels."
+            )
         if arrays[key].ndim == 0 or len(arrays[key]) == 0:
             raise CoreshotError(f"{file.name}: there are no {key} in it; check how it was saved.")
     return arrays
@@ -55,7 +77,9 @@ def _roles(file: SourceFile, arrays: dict[str, np.ndarray], size: int) -> np.nda
         return np.full(size, file.role)
     bad = np.flatnonzero(~np.isin(split, list(SPLITS)))
     if len(bad):
-        raise CoreshotError(f"{file.name}: split of image {bad[0]} is {split[bad[0]]}; 0 is a training client, 1 a test client, 2 an extra one.")
+        raise CoreshotError(
+            f"{file.name}: split of image {bad[0]} is {split[bad[0]]}; 0 is a training client, 1 a test client, 2 an extra one."
+        )
     return np.array([SPLITS[number] for number in range(len(SPLITS))])[split.astype(int)]
 
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from coreshot.data.characters import code_labels
-from coreshot.data.ink import IMAGE_SHAPE, as_pixels
+from coreshot.data.handwriting.labels import code_labels
+from coreshot.data.handwriting.pixels import IMAGE_SHAPE, as_pixels
 from coreshot.data.readers.protocol import Batch, SourceFile, client_name
 from coreshot.errors import CoreshotError
 
@@ -33,14 +33,18 @@ def read(file: SourceFile) -> Iterator[Batch]:
             image = _find(file, schema.names, IMAGE_COLUMNS, "images")
             label = _find(file, schema.names, LABEL_COLUMNS, "labels")
             client = next((name for name in CLIENT_COLUMNS if name in schema.names), None)
-            others = [one.name for one in schema if one.name not in (image, label) and not arrow.types.is_nested(one.type)]
+            others = [
+                one.name for one in schema if one.name not in (image, label) and not arrow.types.is_nested(one.type)
+            ]
             line = 0
             for part in table.iter_batches(LINES_AT_ONCE, columns=[image, label, *others]):
                 columns = {name: part.column(name).to_pylist() for name in part.schema.names}
                 yield from _batches(file, line, columns, (image, label, client), _class_names(schema, label))
                 line += part.num_rows
     except (arrow.ArrowException, OSError) as error:
-        raise CoreshotError(f"{file.name}: not a readable parquet file ({error}); it may be cut short: get it again.") from None
+        raise CoreshotError(
+            f"{file.name}: not a readable parquet file ({error}); it may be cut short: get it again."
+        ) from None
 
 
 def _find(file: SourceFile, names: Sequence[str], known: Sequence[str], what: str) -> str:
@@ -60,7 +64,11 @@ def _class_names(schema: Any, label: str) -> list[str] | None:
 
 
 def _batches(
-    file: SourceFile, first: int, columns: dict[str, list[Any]], roles: tuple[str, str, str | None], class_names: list[str] | None
+    file: SourceFile,
+    first: int,
+    columns: dict[str, list[Any]],
+    roles: tuple[str, str, str | None],
+    class_names: list[str] | None,
 ) -> Iterator[Batch]:
     """The lines of each client that came together."""
     image, label, client = roles
@@ -72,7 +80,9 @@ def _batches(
         where = file.name if owner is None else f"{file.name}, client {owner}"
         for row in rows:
             if labels[row] is None or images[row] is None:
-                raise CoreshotError(f"{where}: {label if labels[row] is None else image} of line {first + row} is null; fill or remove that line.")
+                raise CoreshotError(
+                    f"{where}: {label if labels[row] is None else image} of line {first + row} is null; fill or remove that line."
+                )
         yield Batch(
             where,
             owner,
@@ -97,7 +107,9 @@ def _named(labels: list[Any], class_names: list[str] | None, where: str) -> list
         return labels
     bad = next((label for label in labels if not 0 <= label < len(class_names)), None)
     if bad is not None:
-        raise CoreshotError(f"{where}: label {bad} has no name among the {len(class_names)} that the file gives; relabel or remove its images.")
+        raise CoreshotError(
+            f"{where}: label {bad} has no name among the {len(class_names)} that the file gives; relabel or remove its images."
+        )
     return [class_names[label] for label in labels]
 
 
@@ -106,7 +118,9 @@ def _image(value: Any, where: str) -> np.ndarray:
     if isinstance(value, dict):
         value = value.get("bytes")
         if value is None:
-            raise CoreshotError(f"{where}: the image is only named, not in the file; save the table with its images embedded.")
+            raise CoreshotError(
+                f"{where}: the image is only named, not in the file; save the table with its images embedded."
+            )
     return as_pixels(np.asarray(_decode(value, where) if isinstance(value, bytes) else value)[None], where)
 
 
@@ -118,7 +132,9 @@ def _decode(data: bytes, where: str) -> np.ndarray:
             if image.mode not in GREY_MODES:
                 raise CoreshotError(f"{where}: an image of mode {image.mode}; save it as PNG with 8 bits a pixel.")
             if image.size != IMAGE_SHAPE:
-                raise CoreshotError(f"{where}: the image is {image.size[1]} x {image.size[0]}, and coreshot reads images of 28 x 28; resize it.")
+                raise CoreshotError(
+                    f"{where}: the image is {image.size[1]} x {image.size[0]}, and coreshot reads images of 28 x 28; resize it."
+                )
             return np.asarray(image.convert("L"))
     except (OSError, SyntaxError, ValueError) as error:
         if isinstance(error, CoreshotError):

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from coreshot.data.characters import code_labels
-from coreshot.data.ink import as_pixels
+from coreshot.data.handwriting.labels import code_labels
+from coreshot.data.handwriting.pixels import as_pixels
 from coreshot.data.readers.protocol import Batch, SourceFile
 from coreshot.errors import CoreshotError
 
@@ -22,7 +22,9 @@ def read(file: SourceFile) -> Iterator[Batch]:
     try:
         opened = h5py.File(file.path, "r")
     except OSError as error:
-        raise CoreshotError(f"{file.name}: not a readable HDF5 file ({error}); it may be cut short: get it again.") from None
+        raise CoreshotError(
+            f"{file.name}: not a readable HDF5 file ({error}); it may be cut short: get it again."
+        ) from None
     with opened:
         examples = opened.get("examples")
         if not isinstance(examples, h5py.Group):
@@ -37,13 +39,17 @@ def _read_writer(file: SourceFile, writer: str, group: Any) -> Batch:
     where = f"{file.name}, client {writer}"
     for key in ("pixels", "label"):
         if not hasattr(group, "keys") or key not in group:
-            raise CoreshotError(f"{where}: there is no {key!r} in examples/{writer}, only {_list(group)}; get the file again.")
+            raise CoreshotError(
+                f"{where}: there is no {key!r} in examples/{writer}, only {_list(group)}; get the file again."
+            )
     try:
         images, labels = np.asarray(group["pixels"]), np.asarray(group["label"])
     except OSError as error:
         raise CoreshotError(f"{where}: cannot be read ({error}); the file is damaged: get it again.") from None
     if images.shape[:1] != labels.shape[:1]:
-        raise CoreshotError(f"{where}: pixels have shape {images.shape} but label has {labels.shape}; give one label for each image.")
+        raise CoreshotError(
+            f"{where}: pixels have shape {images.shape} but label has {labels.shape}; give one label for each image."
+        )
     return Batch(where, writer, file.role, as_pixels(images, where), code_labels(labels, where))
 
 

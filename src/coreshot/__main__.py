@@ -1,0 +1,5 @@
+"""`python -m coreshot`: the command line."""
+
+from coreshot.cli import main
+
+main()

@@ -1,0 +1,3 @@
+"""The command line: thin commands over the other packages."""
+
+from coreshot.cli.commands import main as main

@@ -1,0 +1,298 @@
+"""`coreshot fit`, `forget`, `predict`, `evaluate`: one model back from what the sites have sent."""
+
+from __future__ import annotations
+
+import csv
+import io
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.table import Table
+
+from coreshot.cli.options import DataPath
+from coreshot.cli.output import Json, console, print_facts, say, shown, write_new
+from coreshot.errors import CoreshotError
+
+if TYPE_CHECKING:
+    from coreshot.study import Study
+
+ModelPath = Annotated[Path, typer.Argument(metavar="MODEL", help="A folder that `coreshot fit` has written.")]
+# Of studies with few points; for others give a file. The step size of HMC is adapted, so the first one hardly matters.
+DEFAULTS: dict[str, dict[str, Any]] = {
+    "hmc": {
+        "step_size": 1e-2,
+        "inverse_mass": 1.0,
+        "num_integration_steps": 30,
+        "num_warmup": 300,
+        "num_samples": 100,
+        "target_acceptance": 0.8,
+        "map_steps": 1000,
+    },
+    "map_estimate": {"optimizer": "adam", "step_size": 1e-2, "num_steps": 2000},
+}
+
+
+def fit(
+    coresets: Annotated[
+        list[Path],
+        typer.Argument(metavar="CORESET...", help="Files that sites have sent, in any order; with --add, then MODEL."),
+    ],
+    study: Annotated[Path | None, typer.Option("--study", help="The study's TOML file.")] = None,
+    out: Annotated[Path | None, typer.Option("--out", help="The model's folder; it must not be there yet.")] = None,
+    inference: Annotated[
+        str | None,
+        typer.Option("--inference", help="For coresets of points: hmc (the default), map_estimate, or a TOML file."),
+    ] = None,
+    add: Annotated[
+        bool,
+        typer.Option("--add", help="Add late coresets to a model that is there: coreshot fit --add late.coreset model"),
+    ] = False,
+    seed: Annotated[int, typer.Option("--seed", help="Of the inference.")] = 0,
+    as_json: Json = False,
+) -> None:
+    """Fit a model to whatever has arrived; or add what came late.
+
+    Example: coreshot fit site-*.coreset --study study.toml --out model
+    """
+    from coreshot.fitted.folder import by_client, open_model, refit, write_model
+    from coreshot.study.file import read_study
+
+    if add:
+        if study or out or inference:
+            raise CoreshotError(
+                "fit --add: a model keeps its study, its place and its inference; leave --study, --out and --inference away."
+            )
+        *late, folder = coresets
+        model = open_model(folder)
+        new = by_client({path: _read(path) for path in late})
+        known = model.coresets()
+        twice = sorted(set(new) & set(known))
+        if twice or not new:
+            raise CoreshotError(
+                f"{folder}: client {twice[0]} is in it already; forget it first."
+                if new
+                else "fit --add: give coresets, then the model."
+            )
+        refit(model, {**known, **new})
+        _print_model(folder, as_json)
+        return
+    if study is None or out is None:
+        raise CoreshotError("fit: needs --study FILE and --out FOLDER (or --add, to add to a model).")
+    if out.exists():
+        raise CoreshotError(f"{out}: is there already; add to it with --add, or use another --out.")
+    agreed = read_study(study)
+    if inference and not agreed.learner:
+        raise CoreshotError(f"--inference {inference}: this study has its posterior in closed form; leave it away.")
+    arrived = by_client({path: _read(path) for path in coresets})
+    write_model(
+        out, study.read_text(), arrived, inference_of(inference or "hmc") if agreed.learner else None, "mass", seed
+    )
+    _print_model(out, as_json)
+
+
+def forget(
+    model: ModelPath,
+    client: Annotated[str, typer.Option("--client", help="Whose coreset is taken out and deleted.")],
+    as_json: Json = False,
+) -> None:
+    """Fit a model again as if a client had never taken part; its coreset is deleted from the folder.
+
+    Example: coreshot forget model --client site-3
+    """
+    from coreshot.fitted.folder import open_model, refit
+
+    opened = open_model(model)
+    coresets = opened.coresets()
+    if client not in coresets:
+        raise CoreshotError(f"{model}: has no client {client!r}; it has {', '.join(coresets)}.")
+    if len(coresets) == 1:
+        raise CoreshotError(
+            f"{model}: {client} is its only client, and without it there is no model; remove the folder."
+        )
+    del coresets[client]
+    refit(opened, coresets)
+    _print_model(model, as_json)
+
+
+def predict(
+    model: ModelPath,
+    data: DataPath,
+    out: Annotated[Path, typer.Option("--out", help="The CSV to write; it must not be there yet.")],
+    as_json: Json = False,
+) -> None:
+    """Predict a target for every record: class probabilities, or mean and interval; how unsure the model is of itself, and how noisy the target.
+
+    Example: coreshot predict model new-patients.csv --out predictions.csv
+    """
+    from coreshot.data.files import read_records
+    from coreshot.fitted.folder import open_model
+
+    if out.exists():
+        raise CoreshotError(f"{out}: is there already; use another name, or remove it.")
+    fitted = open_model(model).load()
+    records = read_records(data, fitted.study.inputs, fitted.study.target, needs_target=False)  # type: ignore[arg-type]
+    rows = _prediction_rows(fitted.study, fitted.predict(records.x))
+    buffer = io.StringIO()
+    writer = csv.DictWriter(buffer, list(rows[0]))
+    writer.writeheader()
+    writer.writerows(rows)
+    write_new(out, buffer.getvalue().encode())
+    print_facts({"predictions": str(out), "records": len(rows)}, as_json)
+
+
+def evaluate(
+    model: ModelPath,
+    data: DataPath,
+    html: Annotated[
+        Path | None, typer.Option("--html", help="Write a page about the model here; it needs nothing else.")
+    ] = None,
+    picture: Annotated[
+        Path | None,
+        typer.Option("--picture", help="Write the reliability diagram, or the coverage of intervals, here as PNG."),
+    ] = None,
+    by: Annotated[
+        str | None,
+        typer.Option(
+            "--by", help="The column that says whose record it is; the default is client, where there is one."
+        ),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """How good a model is on records whose targets are known, for each client too; on request as a page or a picture.
+
+    Example: coreshot evaluate model held-out.csv --html model.html
+    """
+    from coreshot.data.files import read_records
+    from coreshot.fitted.folder import open_model
+    from coreshot.report.drawing import render
+    from coreshot.report.model_page import evaluate_model, model_page
+
+    if html is not None and html == picture:
+        raise CoreshotError(f"{html}: is to be both the page and the picture; give two names.")
+    for path in (html, picture):
+        if path is not None and path.exists():
+            raise CoreshotError(f"{path}: is there already; use another name, or remove it.")
+    folder = open_model(model)
+    fitted = folder.load()
+    records = read_records(data, fitted.study.inputs, fitted.study.target)  # type: ignore[arg-type]
+    found = evaluate_model(fitted, records.x, records.y, _owners(data, by))
+    written = {}
+    if html is not None:
+        write_new(html, model_page(folder, fitted, found, data.name))
+        written["page"] = str(html)
+    if picture is not None:
+        write_new(picture, render(found.drawing, "png"))
+        written["picture"] = str(picture)
+    if as_json:
+        print_facts({**found.overall, **written, "clients": found.clients}, as_json)
+        return
+    print_facts({**found.overall, **written}, as_json)
+    if found.clients:
+        table = Table("client", *found.overall)
+        for name, row in found.clients.items():
+            table.add_row(name, *map(shown, row.values()))
+        console.print(table)
+
+
+def _owners(data: Path, by: str | None) -> Any:
+    """Whose record each is, as an array; None where the file does not say it."""
+    import numpy as np
+
+    from coreshot.data.files import read_columns
+
+    columns = read_columns(data) if data.is_file() else {}
+    cells = columns.get(by or "client")
+    if cells is None and by is not None:
+        raise CoreshotError(f"--by {by}: {data} has no such column; it has {', '.join(columns) or 'none'}.")
+    return None if cells is None else np.asarray(["(not given)" if cell is None else str(cell) for cell in cells])
+
+
+def _prediction_rows(study: Study, predicted: Any) -> list[dict[str, str]]:
+    from coreshot.data.schema import Classes, Quantity
+
+    if isinstance(study.target, Classes):
+        names = study.target.classes
+        return [
+            {
+                "record": str(line),
+                "prediction": names[int(mean.argmax())],
+                **{f"probability {name}": f"{value:.6g}" for name, value in zip(names, mean, strict=True)},
+                "epistemic": f"{epistemic[mean.argmax()]:.6g}",
+                "aleatoric": f"{aleatoric[mean.argmax()]:.6g}",
+            }
+            for line, (mean, epistemic, aleatoric) in enumerate(
+                zip(predicted.mean, predicted.epistemic, predicted.aleatoric, strict=True), 1
+            )
+        ]
+    assert isinstance(study.target, Quantity)
+    mean = study.target.in_units(predicted.mean)[:, 0]
+    epistemic, aleatoric = (
+        study.target.in_units(part, is_deviation=True)[:, 0] for part in (predicted.epistemic, predicted.aleatoric)
+    )
+    total = (epistemic**2 + aleatoric**2) ** 0.5
+    return [
+        {
+            "record": str(line),
+            "mean": f"{mean[line - 1]:.6g}",
+            "low 90%": f"{mean[line - 1] - 1.6449 * total[line - 1]:.6g}",
+            "high 90%": f"{mean[line - 1] + 1.6449 * total[line - 1]:.6g}",
+            "epistemic": f"{epistemic[line - 1]:.6g}",
+            "aleatoric": f"{aleatoric[line - 1]:.6g}",
+        }
+        for line in range(1, len(mean) + 1)
+    ]
+
+
+def inference_of(text: str) -> Any:
+    """By name with settings that suit small studies, or a TOML file."""
+    import tomllib
+
+    from coreshot.config import decode_named
+    from coreshot.inference import INFERENCES
+
+    path = Path(text)
+    if path.suffix == ".toml":
+        if not path.is_file():
+            raise CoreshotError(
+                f"--inference {text}: there is no such file; give one with name = ... and its settings."
+            )
+        try:
+            values = tomllib.loads(path.read_text())
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise CoreshotError(f"--inference {text}: not valid TOML ({error}); mend that line.") from None
+        return decode_named(INFERENCES, values, f"inference {text}", "inference")
+    return decode_named(INFERENCES, {"name": text, **DEFAULTS.get(text, {})}, f"--inference {text}", "inference")
+
+
+def _print_model(folder: Path, as_json: bool) -> None:
+    """Who is in it, and how each client stands to the others."""
+    from coreshot.fitted.folder import open_model
+
+    model = open_model(folder)
+    suspects = [client for client in model.clients if model.standings[client]["verdict"] == "suspect"]
+    facts = {"model": str(folder), "clients": list(model.clients)}
+    if as_json:
+        print_facts({**facts, "suspects": suspects, "standings": model.standings}, as_json)
+        return
+    print_facts(facts, as_json)
+    table = Table("client", "beside the others", "agreement", "", title="each client, left out", title_justify="left")
+    for client, standing in model.standings.items():
+        agreement = f"{standing['agreement']:.2f} ± {standing['error']:.2f}" if "agreement" in standing else ""
+        table.add_row(client, standing["verdict"], agreement, standing["words"])
+    console.print(table)
+    if len(model.clients) == 1:
+        say(
+            "warning: with one client nothing shows how far its probabilities hold elsewhere; take them as its own only."
+        )
+    for client in suspects:
+        say(
+            f"warning: {client} may be broken or hostile; ask its owner, or fit without it (`coreshot forget {folder} --client '{client}'`)."
+        )
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise CoreshotError(f"{path}: cannot be read ({error.strerror}); give the path of a coreset.") from None

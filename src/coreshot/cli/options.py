@@ -1,0 +1,36 @@
+"""Options that several commands share, and how their text is read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from coreshot.errors import CoreshotError
+
+DataPath = Annotated[Path, typer.Argument(metavar="DATA", help="CSV, parquet, npz, or a folder of images.")]
+Seeds = Annotated[str | None, typer.Option("--seeds", help="Seeds to run, such as 0,1; the default is the preset's.")]
+Overrides = Annotated[
+    list[str] | None,
+    typer.Option("--set", help="Change a setting, such as learner.bpc.num_updates=50; may be repeated."),
+]
+
+
+def parse_seeds(text: str | None) -> list[int] | None:
+    return whole_numbers("--seeds", text, 0, "0,1")
+
+
+def whole_numbers(option: str, text: str | None, least: int, example: str) -> list[int] | None:
+    """Different whole numbers with commas between, each at least so large."""
+    if text is None:
+        return None
+    try:
+        numbers = [int(part) for part in text.split(",")]
+    except ValueError:
+        raise CoreshotError(
+            f"{option} {text}: not whole numbers with commas between; write, for example, {option} {example}."
+        ) from None
+    if min(numbers) < least or len(set(numbers)) < len(numbers):
+        raise CoreshotError(f"{option} {text}: these are different whole numbers of at least {least}; change it.")
+    return numbers

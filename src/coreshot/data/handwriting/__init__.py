@@ -1,0 +1,1 @@
+"""Federated handwriting: EMNIST and UNIPEN, 62 classes."""

@@ -1,0 +1,1 @@
+"""Presets -> rows of results."""

@@ -1,0 +1,306 @@
+"""A preset: one TOML file per table or figure. Task, model, learners, inferences, and the arms that combine them."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from coreshot.config import Count, NonNegative, Positive, choose, decode, decode_named, parse_assignment, settings
+from coreshot.data import TASKS
+from coreshot.errors import CoreshotError
+from coreshot.inference import INFERENCES, Inference
+from coreshot.learners import LEARNERS, Learner
+from coreshot.methods import METHODS
+from coreshot.methods.one_shot import Weighting
+from coreshot.methods.protocol import Method
+from coreshot.models import Model
+from coreshot.models.networks import NETWORKS, Network
+from coreshot.study import Agreement, Study
+
+MATCH = "BPC-FL + SGD"  # as in the paper's table, where a preset does not say otherwise
+
+
+@settings
+class Arm:
+    """What was sent + how the server inferred (learner, inference, weighting); or a method of its own; or both: a jump start."""
+
+    label: str
+    learner: str | None = None
+    inference: str | None = None
+    weighting: Weighting | None = None
+    method: str | None = None
+    num_clients: Count | None = None  # only the task's first so many take part; all by default
+
+    @property
+    def slug(self) -> str:
+        """The name of its folder."""
+        return re.sub(r"[^a-z0-9]+", "-", self.label.lower()).strip("-")
+
+
+@settings
+class Sweep:
+    """A grid search: every combination of the values, for one arm, on seeds that no table reports."""
+
+    arm: str
+    seeds: Annotated[tuple[int, ...], Field(min_length=1)]
+    metric: Literal["accuracy", "nll", "rmse"]
+    grid: Annotated[
+        dict[str, Annotated[tuple[int | float, ...], Field(min_length=1)]], Field(min_length=1)
+    ]  # dotted paths, as for --set, and their values
+
+
+@settings
+class Outline:
+    """The top level of a preset file."""
+
+    title: str
+    task: dict[str, Any]
+    network: dict[str, Any]
+    learner: dict[str, dict[str, Any]]
+    inference: dict[str, dict[str, Any]]
+    arm: tuple[Arm, ...]
+    method: dict[str, dict[str, Any]] = Field(default_factory=dict)
+    privacy: dict[str, float] | None = None  # epsilon and delta of every arm that does not give its own
+    sweep: Sweep | None = None
+    match: str | None = None  # the arm whose quality others must reach, in the table of communication
+    evaluate_every: Count = 1  # rounds between two points of a convergence curve
+    prior_precision: NonNegative
+    noise_scale: Positive = 1.0  # of the Gaussian likelihood
+    seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
+
+
+@dataclass(frozen=True)
+class Preset:
+    name: str
+    title: str
+    task: Any
+    network: Network
+    prior_precision: float
+    noise_scale: float
+    learners: dict[str, Learner]
+    inferences: dict[str, Inference]
+    methods: dict[str, Method]
+    arms: tuple[Arm, ...]
+    seeds: tuple[int, ...]
+    sweep: Sweep | None
+    match: str
+    evaluate_every: int
+    resolved: dict[str, Any]  # the plain values it was made from, overrides included
+
+    def study(
+        self, learner: str, seed: int = 0, input_shape: tuple[int, ...] | None = None, num_outputs: int | None = None
+    ) -> Study:
+        """The agreement of one learner and one seed; shapes may be given for data other than the task's."""
+        chosen = choose("learner", learner, self.learners, f"preset {self.name}")
+        return Study(self.agreement(seed, input_shape, num_outputs), self.network, learner=chosen)
+
+    @property
+    def model(self) -> Model:
+        return self.agreement().model(self.network)
+
+    def method_study(self, method: str, seed: int = 0) -> Study:
+        return Study(
+            self.agreement(seed), self.network, method=choose("method", method, self.methods, f"preset {self.name}")
+        )
+
+    def agreement(
+        self, seed: int = 0, input_shape: tuple[int, ...] | None = None, num_outputs: int | None = None
+    ) -> Agreement:
+        return Agreement(
+            task=self.name,
+            kind=self.task.kind,
+            input_shape=input_shape or self.task.input_shape,
+            num_outputs=num_outputs or self.task.num_outputs,
+            prior_precision=self.prior_precision,
+            noise_scale=self.noise_scale,
+            seed=seed,
+        )
+
+
+def preset_names() -> list[str]:
+    return sorted(path.name.removesuffix(".toml") for path in _folder().iterdir() if path.name.endswith(".toml"))
+
+
+def load_preset(name: str, overrides: Sequence[str] = ()) -> Preset:
+    """A preset that comes with coreshot, by name, or a TOML file of your own, by path; overrides are "a.b=1" in TOML's notation."""
+    values = _read(name)
+    for override in overrides:
+        _override(values, override)
+    return build_preset(Path(name).stem, values)
+
+
+def _read(name: str) -> dict[str, Any]:
+    """The values of a preset; one that names a `base` is that preset with its own values laid over it, table by table."""
+    path: Any = Path(name)
+    if path.suffix != ".toml":
+        path = choose("preset", name, {known: _folder() / f"{known}.toml" for known in preset_names()}, "coreshot")
+    elif not path.is_file():
+        raise CoreshotError(
+            f"preset {name}: there is no such file; give the path of a TOML file, or one of {', '.join(preset_names())}."
+        )
+    try:
+        values = tomllib.loads(path.read_text())
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise CoreshotError(f"preset {name}: not valid TOML ({error}); mend that line.") from None
+    base = values.pop("base", None)
+    if base is None:
+        return values
+    if base not in preset_names() or base == name:
+        raise CoreshotError(
+            f"preset {name}: base {base!r} is not a preset that comes with coreshot; use one of {', '.join(preset_names())}."
+        )
+    return _laid_over(_read(base), values)
+
+
+def _laid_over(below: dict[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    merged = dict(below)
+    for key, value in above.items():
+        old = merged.get(key)
+        # A table that names another thing (another task, another network) takes the place of the old one: its keys mean nothing there.
+        is_change = (
+            isinstance(value, Mapping)
+            and isinstance(old, dict)
+            and value.get("name", old.get("name")) == old.get("name")
+        )
+        merged[key] = _laid_over(merged[key], value) if is_change else value
+    return merged
+
+
+def build_preset(name: str, values: Mapping[str, Any]) -> Preset:
+    where = f"preset {name}"
+    outline = decode(Outline, values, where)
+    learners = {
+        key: decode_named(
+            LEARNERS, _private(LEARNERS, item, outline.privacy, where), f"{where}, learner.{key}", "learner"
+        )
+        for key, item in outline.learner.items()
+    }
+    inferences = {
+        key: decode_named(INFERENCES, item, f"{where}, inference.{key}", "inference")
+        for key, item in outline.inference.items()
+    }
+    methods = {
+        key: decode_named(METHODS, _private(METHODS, item, outline.privacy, where), f"{where}, method.{key}", "method")
+        for key, item in outline.method.items()
+    }
+    for arm in outline.arm:
+        _check_arm(arm, learners, inferences, methods, f"{where}, arm {arm.label!r}")
+        if outline.privacy is not None:
+            _check_private(arm, learners, methods, f"{where}, arm {arm.label!r}")
+    labels = [arm.label for arm in outline.arm]
+    if outline.match is not None:
+        choose("arm", outline.match, dict.fromkeys(labels), f"{where}, match")
+    slugs = [arm.slug for arm in outline.arm]
+    for arm in outline.arm:
+        if slugs.count(arm.slug) > 1:
+            raise CoreshotError(
+                f"{where}: two arms are labelled {arm.label!r}, or differ from it in signs only; give each a label of its own."
+            )
+    if not outline.seeds or min(outline.seeds) < 0 or len(set(outline.seeds)) < len(outline.seeds):
+        raise CoreshotError(
+            f"{where}: seeds = {list(outline.seeds)}: seeds are different whole numbers of at least 0; change it."
+        )
+    return Preset(
+        name=name,
+        title=outline.title,
+        task=decode_named(TASKS, outline.task, f"{where}, task", "task"),
+        network=decode_named(NETWORKS, outline.network, f"{where}, network", "network"),
+        prior_precision=outline.prior_precision,
+        noise_scale=outline.noise_scale,
+        learners=learners,
+        inferences=inferences,
+        methods=methods,
+        arms=outline.arm,
+        seeds=outline.seeds,
+        sweep=outline.sweep,
+        match=outline.match or MATCH,
+        evaluate_every=outline.evaluate_every,
+        resolved=dict(values),
+    )
+
+
+def _private(
+    registry: Mapping[str, type[Any]], item: Mapping[str, Any], privacy: Mapping[str, Any] | None, where: str
+) -> Mapping[str, Any]:
+    """With the preset's own promise, where the thing that is named can keep one; another beside it would be read for it."""
+    if privacy is not None and item.get("privacy", privacy) != privacy:
+        raise CoreshotError(
+            f"{where}: [privacy] and the privacy of {item.get('name')!r} are not the same; keep one of them."
+        )
+    fields = getattr(registry.get(item.get("name", "")), "__dataclass_fields__", {})
+    return {"privacy": privacy, **item} if privacy is not None and "privacy" in fields else item
+
+
+def _check_private(arm: Arm, learners: Mapping[str, Learner], methods: Mapping[str, Method], where: str) -> None:
+    """A promise of the whole preset is kept by every arm, or it is none."""
+    for what, name, parts in (("learner", arm.learner, learners), ("method", arm.method, methods)):
+        if name is not None and getattr(parts[name], "privacy", None) is None:
+            raise CoreshotError(
+                f"{where}: the preset has a [privacy] table, but {what} {name!r} keeps no promise; use a private one, or remove it."
+            )
+
+
+def _check_arm(
+    arm: Arm,
+    learners: Mapping[str, Learner],
+    inferences: Mapping[str, Inference],
+    methods: Mapping[str, Method],
+    where: str,
+) -> None:
+    one_shot = (arm.learner, arm.inference, arm.weighting)
+    if any(part is None for part in one_shot) and (arm.method is None or any(part is not None for part in one_shot)):
+        raise CoreshotError(
+            f"{where}: an arm has learner, inference and weighting, or a method, or all four (a jump start); add what is missing."
+        )
+    if arm.learner is not None:
+        choose("learner", arm.learner, learners, where)
+        choose("inference", arm.inference, inferences, where)
+    if arm.method is not None:
+        method = choose("method", arm.method, methods, where)
+        if arm.learner is not None and not hasattr(method, "begin"):
+            raise CoreshotError(
+                f"{where}: method {arm.method!r} is one-shot and cannot start from given weights; name a multi-round method."
+            )
+        if arm.inference is not None and (num := _num_samples(inferences[arm.inference])) > 1:
+            raise CoreshotError(
+                f"{where}: a jump start begins at one set of weights, and inference {arm.inference!r} gives {num} samples; "
+                "name a MAP estimate of one chain."
+            )
+
+
+def _num_samples(inference: Inference) -> int:
+    return inference.num_chains * getattr(inference, "num_samples", 1)
+
+
+def _folder() -> Any:
+    return resources.files("coreshot") / "presets"
+
+
+def _override(values: dict[str, Any], override: str) -> None:
+    path, value = parse_assignment(override)
+    *parents, last = path.split(".")
+    node: Any = values
+    for depth, part in enumerate(parents):
+        node = _child(node, part, override, ".".join(parents[: depth + 1]))
+    if isinstance(node, list):
+        _child(node, last, override, path)
+        node[int(last)] = value
+    elif isinstance(node, dict):
+        node[last] = value
+    else:
+        raise CoreshotError(f"--set {override}: {'.'.join(parents)} is a value, not a table; name a key of the preset.")
+
+
+def _child(node: Any, part: str, override: str, path: str) -> Any:
+    if isinstance(node, list):
+        if part.isdigit() and int(part) < len(node):
+            return node[int(part)]
+        raise CoreshotError(f"--set {override}: {path} does not exist; the list has positions 0 to {len(node) - 1}.")
+    return choose("key", part, node if isinstance(node, dict) else {}, f"--set {override}")

@@ -1,0 +1,108 @@
+"""What is kept of a multi-round run: its ledger, its curve of quality over communication, and a checkpoint from which it goes on."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import safetensors
+import safetensors.numpy
+
+from coreshot.errors import CoreshotError
+from coreshot.fitted.metrics import Metrics
+from coreshot.methods.protocol import State
+from coreshot.progress import Progress
+from coreshot.runtime.simulate import Exchange
+from coreshot.storage import write_bytes
+from coreshot.wire.ledger import Ledger
+from coreshot.wire.messages import named_leaves, tree_of
+
+CHECKPOINT_EVERY = 10  # rounds
+
+
+@dataclass
+class RoundLog:
+    """All that a run has so far, apart from the clients' data; a checkpoint is exactly this."""
+
+    ledger: Ledger
+    state: State
+    curve: list[dict[str, Any]] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    seconds: float = 0.0  # of all clients
+
+    def to_bytes(self) -> bytes:
+        words = {
+            "ledger": self.ledger.to_json_lines(),
+            "curve": self.curve,
+            "notes": self.notes,
+            "seconds": self.seconds,
+        }
+        arrays = {name: np.asarray(array, order="C") for name, array in named_leaves("state", self.state).items()}
+        return safetensors.numpy.save({**arrays, "log": np.frombuffer(json.dumps(words).encode(), np.uint8)})
+
+    @classmethod
+    def from_bytes(cls, data: bytes, template: State, where: str) -> RoundLog:
+        try:
+            arrays = safetensors.numpy.load(data)
+            words = json.loads(arrays.pop("log").tobytes())
+        except (safetensors.SafetensorError, ValueError, KeyError) as error:
+            raise CoreshotError(
+                f"{where}: is not a checkpoint that can be read ({error}); remove it, and the arm begins anew."
+            ) from None
+        shapes = jax.tree.map(jnp.asarray, template)
+        loaded = tree_of({name: jnp.asarray(array) for name, array in arrays.items()}, "state", shapes, where)
+        state = jax.tree.map(lambda old, new: int(new) if isinstance(old, int) else new, template, loaded)
+        return cls(Ledger.from_json_lines(words["ledger"]), state, words["curve"], words["notes"], words["seconds"])
+
+
+def checkpoint_path(folder: Path) -> Path:
+    return folder / "checkpoint.safetensors"
+
+
+def resume_or_begin(folder: Path, ledger: Ledger, state: State) -> RoundLog:
+    """The log of a run that was killed, if it left one; else a new one. `state` is where a new run begins."""
+    path = checkpoint_path(folder)
+    return RoundLog.from_bytes(path.read_bytes(), state, str(path)) if path.is_file() else RoundLog(ledger, state)
+
+
+@dataclass
+class Watch:
+    """Looks on after each exchange: notes what was refused, and after each round measures and saves."""
+
+    log: RoundLog
+    folder: Path
+    evaluate: Callable[[State], Metrics]
+    evaluate_every: int
+    progress: Progress
+
+    def measure(self) -> None:
+        """A point of the curve; there is none before anything was sent, because the axis is logarithmic."""
+        floats = self.log.ledger.floats("up") + self.log.ledger.floats("down")
+        if floats:
+            total_bytes = self.log.ledger.bytes("up") + self.log.ledger.bytes("down")
+            self.log.curve.append(
+                {
+                    "round": self.log.state.round,
+                    "floats": floats,
+                    "bytes": total_bytes,
+                    **asdict(self.evaluate(self.log.state)),
+                }
+            )
+
+    def on_exchange(self, exchange: Exchange) -> None:
+        log, before = self.log, self.log.state
+        log.state, log.seconds = exchange.state, log.seconds + exchange.seconds
+        log.notes += exchange.notes
+        if log.state.round == before.round:
+            return  # the first of two exchanges
+        self.progress.advance()
+        if log.state.round % self.evaluate_every == 0 or log.state.round == log.state.end:
+            self.measure()
+        if log.state.round % CHECKPOINT_EVERY == 0 or log.state.round == log.state.end:
+            write_bytes(checkpoint_path(self.folder), log.to_bytes())

@@ -1,0 +1,1 @@
+"""What comes out: the fitted model, its folder, its metrics."""

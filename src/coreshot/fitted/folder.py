@@ -1,0 +1,210 @@
+"""model/: a fitted model as a folder that a coordinator keeps, sends, adds to and forgets from.
+
+    model.toml              format, study hash, inference, which coresets it was fitted to and how each stands to the others;
+                            written last: what it does not name is not there
+    study.toml              the study, as it was agreed on
+    coresets/NAME.coreset   what each client sent
+    posterior-HASH.safetensors
+
+A change writes new files beside the old ones, then replaces model.toml in one step, then removes what it no longer names: a kill at any moment leaves
+the old model or the new one. To add or to forget is to fit again from the kept coresets, so the result is that of a fit which never knew better.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from coreshot.config import decode_named, encode_named
+from coreshot.errors import CoreshotError
+from coreshot.fitted.model import FittedModel, compare_clients, fit
+from coreshot.fitted.posterior_file import posterior_bytes, posterior_of
+from coreshot.inference import INFERENCES, Inference
+from coreshot.inference.diagnostics import Diagnostics
+from coreshot.methods.one_shot import Weighting
+from coreshot.storage import write_bytes
+from coreshot.study.file import read_study, study_of
+from coreshot.wire.messages import read_header
+
+FORMAT = 1
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._ -]{0,63}")
+
+
+@dataclass(frozen=True)
+class ModelFolder:
+    """What is in the folder; the posterior is read when it is asked for."""
+
+    path: Path
+    study_text: str
+    inference: dict[str, Any] | None  # settings by name; None: of a study whose posterior is in closed form
+    weighting: Weighting
+    seed: int
+    clients: tuple[str, ...]
+    standings: dict[str, dict[str, Any]]  # of each client to the others: verdict, words and numbers
+
+    def coresets(self) -> dict[str, bytes]:
+        return {client: (self.path / "coresets" / f"{client}.coreset").read_bytes() for client in self.clients}
+
+    def load(self) -> FittedModel:
+        study = read_study(self.path / "study.toml")
+        file = self.path / _values(self.path)["posterior"]
+        if not file.is_file():
+            raise CoreshotError(f"{self.path}: {file.name} is missing; fit the model again.")
+        posterior = posterior_of(study, file.read_bytes(), str(file))
+        return FittedModel(study, posterior, Diagnostics(None, None, None, None, []))
+
+
+def check_client_name(client: str) -> str:
+    """It names a file, here and elsewhere."""
+    if NAME.fullmatch(client) and not client.endswith((" ", ".")):
+        return client
+    raise CoreshotError(
+        f"client {client!r}: a name has at most 64 letters, digits, spaces, '.', '_' and '-', the first a letter or digit; change it."
+    )
+
+
+def open_model(path: Path) -> ModelFolder:
+    values = _values(path)
+    if values.get("format") != FORMAT:
+        raise CoreshotError(
+            f"{path}: is of format {values.get('format')}, this coreshot reads {FORMAT}; use the version that wrote it."
+        )
+    absent = next((key for key in ("posterior", "weighting", "seed", "clients") if key not in values), None)
+    if absent is not None:
+        raise CoreshotError(f"{path / 'model.toml'}: the key {absent!r} is missing; fit the model again.")
+    study = (path / "study.toml").read_text()
+    return ModelFolder(
+        path,
+        study,
+        values.get("inference"),
+        values["weighting"],
+        values["seed"],
+        tuple(values["clients"]),
+        values.get("standing", {}),
+    )
+
+
+def _values(path: Path) -> dict[str, Any]:
+    file = path / "model.toml"
+    if not file.is_file():
+        raise CoreshotError(
+            f"{path}: holds no coreshot model (there is no model.toml); give a folder that `coreshot fit` has written."
+        )
+    try:
+        return tomllib.loads(file.read_text())
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise CoreshotError(f"{file}: not valid TOML ({error}); fit the model again.") from None
+
+
+def by_client(coresets: Mapping[Path, bytes]) -> dict[str, bytes]:
+    """Under the names that the messages themselves bear."""
+    found: dict[str, bytes] = {}
+    for path, data in coresets.items():
+        client = check_client_name(read_header(data, str(path))["client"])
+        if client in found and found[client] != data:
+            raise CoreshotError(
+                f"{path}: is of client {client}, as is another of the files, and they differ; keep one of them."
+            )
+        found[client] = data
+    return found
+
+
+def write_model(
+    path: Path,
+    study_text: str,
+    coresets: Mapping[str, bytes],
+    inference: Inference | None,
+    weighting: Weighting,
+    seed: int,
+) -> FittedModel:
+    """Fit, and put the folder into that state."""
+    if path.exists() and not (path / "model.toml").is_file() and any(path.iterdir()):
+        raise CoreshotError(f"{path}: is in the way, and is no coreshot model; move it, or use another --out.")
+    study = study_of(tomllib.loads(study_text), f"study {path / 'study.toml'}")
+    ordered = {client: coresets[client] for client in sorted(coresets)}
+    model = fit(
+        study, ordered.values(), inference, weighting=weighting, seed=seed
+    )  # before anything is written: files may not fit
+    write_bytes(path / "study.toml", study_text.encode())
+    for client, data in ordered.items():
+        write_bytes(path / "coresets" / f"{client}.coreset", data)
+    data = posterior_bytes(model.posterior)
+    name = f"posterior-{hashlib.sha256(data).hexdigest()[:16]}.safetensors"
+    write_bytes(path / name, data)
+    settings = encode_named(INFERENCES, inference) if inference is not None else None
+    standings = {client: _rounded(asdict(standing)) for client, standing in compare_clients(study, ordered).items()}
+    write_bytes(path / "model.toml", _model_toml(study.hash, name, standings, settings, weighting, seed).encode())
+    _remove_unnamed(path, name, set(ordered))
+    return model
+
+
+def _rounded(values: dict[str, Any]) -> dict[str, Any]:
+    """To what a person reads, so that the last bit of a sum is in no file."""
+    return {
+        key: round(value, 4) if isinstance(value, float) else value
+        for key, value in values.items()
+        if value is not None
+    }
+
+
+def _remove_unnamed(path: Path, posterior: str, clients: set[str]) -> None:
+    for file in path.glob("posterior-*.safetensors"):
+        if file.name != posterior:
+            file.unlink()
+    for file in (path / "coresets").glob("*"):
+        if file.name.removesuffix(".coreset") not in clients:
+            file.unlink()
+    for file in [*path.glob(".*.tmp"), *(path / "coresets").glob(".*.tmp")]:  # of a run that was killed
+        file.unlink()
+
+
+def _model_toml(
+    study_hash: str,
+    posterior: str,
+    standings: Mapping[str, Mapping[str, Any]],
+    inference: dict[str, Any] | None,
+    weighting: str,
+    seed: int,
+) -> str:
+    lines = [
+        f"format = {FORMAT}",
+        f'study = "{study_hash}"',
+        f'posterior = "{posterior}"',
+        f'weighting = "{weighting}"',
+        f"seed = {seed}",
+    ]
+    lines.append(f"clients = {_toml(list(standings))}")
+    tables = {} if inference is None else {"inference": inference}
+    tables |= {f'standing."{client}"': dict(standing) for client, standing in standings.items()}
+    for name, values in tables.items():
+        lines += ["", f"[{name}]", *(f"{key} = {_toml(value)}" for key, value in values.items() if value is not None)]
+    return "\n".join(lines) + "\n"
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        return f'"{value}"'
+    if isinstance(value, dict):
+        return "{ " + ", ".join(f"{key} = {_toml(item)}" for key, item in value.items() if item is not None) + " }"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(_toml, value)) + "]"
+    return repr(value)
+
+
+def inference_of(model: ModelFolder) -> Inference | None:
+    return (
+        decode_named(INFERENCES, model.inference, f"{model.path}, inference", "inference")
+        if model.inference is not None
+        else None
+    )
+
+
+def refit(model: ModelFolder, coresets: Mapping[str, bytes]) -> FittedModel:
+    return write_model(model.path, model.study_text, coresets, inference_of(model), model.weighting, model.seed)

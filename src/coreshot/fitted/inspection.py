@@ -1,0 +1,46 @@
+"""A message as a person wants to see it before it leaves: its arrays, what of the records went into them, and what that promises."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import safetensors
+import safetensors.numpy
+
+from coreshot.errors import CoreshotError
+from coreshot.privacy.promise import promise, promised_epsilon
+from coreshot.privacy.releases import Release, releases_of
+from coreshot.wire.messages import read_header
+
+
+@dataclass(frozen=True)
+class Inspected:
+    summary: str
+    arrays: list[tuple[str, str, str, int]]  # name, type, shape, bytes
+    releases: tuple[Release, ...]
+    promise: str
+
+
+def inspect_message(data: bytes, where: str) -> Inspected:
+    header = read_header(data, where)
+    try:
+        arrays = safetensors.numpy.load(data)
+    except (safetensors.SafetensorError, ValueError, KeyError, TypeError) as error:
+        raise CoreshotError(f"{where}: its arrays cannot be read ({error}); distill it again.") from None
+    releases = releases_of(header.get("releases", []), where)
+    summary = f"{header['kind']} of client {header['client']}, study {header['study'][:12]}, round {header['round']}, {len(data):,} bytes"
+    rows = [
+        (name, str(array.dtype), " x ".join(map(str, array.shape)), array.nbytes)
+        for name, array in sorted(arrays.items())
+    ]
+    return Inspected(summary, rows, releases, _as_declared(releases))
+
+
+def _as_declared(releases: tuple[Release, ...]) -> str:
+    """A promise is worth what the list in the header is, which nobody can check from outside; that there is none is plain."""
+    sentence = promise(releases)
+    return (
+        f"According to the releases that its header declares, w{sentence[1:]}"
+        if promised_epsilon(releases) is not None
+        else sentence
+    )

@@ -1,0 +1,24 @@
+"""Several chains at once, and their draws in one row: by chain, then by draw."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import jax
+
+from coreshot.inference.protocol import Info
+from coreshot.models import LogDensity
+from coreshot.types import Params, Posterior, PRNGKey
+
+
+def sample_each(
+    one_chain: Callable[[LogDensity, PRNGKey, Params], tuple[Params, Info]],
+    num_chains: int,
+    key: PRNGKey,
+    log_density: LogDensity,
+    init: Params,
+) -> tuple[Posterior, Info]:
+    """one_chain gives draws with a leading axis; init has a leading axis of chains."""
+    keys = jax.random.split(key, num_chains)
+    draws, info = log_density.model.each(lambda key, params: one_chain(log_density, key, params))(keys, init)
+    return Posterior(jax.tree.map(lambda draws: draws.reshape(-1, *draws.shape[2:]), draws)), info

@@ -1,0 +1,127 @@
+"""Experts: MAP trajectories on a client's data, from initial weights that all clients share; how they are made, and how much room they need.
+
+A learner draws from them pairs of weights of one trajectory, `chain_length` steps apart. Where the pairs come from is `experts.store`:
+memory and disk keep every checkpoint that can be drawn (`_store`); replay keeps a few live trajectories and goes on with them (`_replay`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, Protocol, TypeAlias
+
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Float, Int, Key
+from pydantic import Field
+
+from coreshot.config import Count, Positive, settings
+from coreshot.keys import named_key
+from coreshot.learners.randomised_map import Sampling, noise_scale, randomised
+from coreshot.models import Model
+from coreshot.models.training import OPTIMIZERS, ascend, draw_batch
+from coreshot.types import Params, Points, PRNGKey
+
+Carry: TypeAlias = tuple[Params, optax.OptState]
+
+
+@settings
+class Experts:
+    """How the trajectories are made and where they are kept."""
+
+    num_trajectories: Count  # the paper's pretrain trajectories, each from an initialisation seed of its own
+    num_steps: Count  # T
+    save_interval: Count  # checkpoints every so many steps
+    step_size: Positive
+    first_step: Annotated[int, Field(ge=0)] = (
+        0  # ours: no chain starts before it, so that experts that have not yet learned are not asked
+    )
+    store: Literal["memory", "disk", "replay"] = "memory"  # disk: memory-mapped, in a file that goes away with the run
+    coding: Literal["float32", "float16"] = (
+        "float32"  # of memory and disk; float16 keeps the way from the initial weights, at half the bytes
+    )
+    pool: Count = 20  # live trajectories of replay, each held at both ends of a chain
+    byte_budget: Count = (
+        4_000_000_000  # of all clients that are learned together; a larger need is an error before any work
+    )
+
+
+def start_steps(experts: Experts, chain_length: int) -> range:
+    """The saved steps r, from first_step on, with r + chain_length <= num_steps."""
+    return range(experts.first_step, experts.num_steps - chain_length + 1, experts.save_interval)
+
+
+def drawable_steps(experts: Experts, chain_length: int) -> list[int]:
+    """Where a chain can start or end: no other checkpoint is ever drawn, so no other is kept."""
+    starts = start_steps(experts, chain_length)
+    return sorted({*starts, *(start + chain_length for start in starts)})
+
+
+def bytes_needed(experts: Experts, chain_length: int, num_clients: int, num_params: int, optimizer: str = "sgd") -> int:
+    """Of all checkpoints, or of replay's pool: both ends of its chains, with the optimiser's state."""
+    if experts.store == "replay":
+        copies = 3 if optimizer == "adam" else 1
+        return 4 * num_clients * experts.pool * 2 * copies * num_params
+    size = 4 if experts.coding == "float32" else 2
+    return size * num_clients * experts.num_trajectories * len(drawable_steps(experts, chain_length)) * num_params
+
+
+class ExpertSource(Protocol):
+    """Where drawn weights come from; clients along the leading axis. Weights are flat."""
+
+    def sample(
+        self, keys: Key[Array, " clients"], num_updates: int, num_each: int
+    ) -> tuple[Array, Array, ExpertSource]:
+        """Pairs of weights (at a random step r, and at r + chain_length), [clients, updates, each, weights] both; and the source to go on with."""
+
+    def sample_ends(self, keys: Key[Array, " clients"], num_updates: int, num_each: int) -> Array:
+        """As `sample`, without the starts."""
+
+    def last(self) -> Float[Array, "clients trajectories weights"]:
+        """The last weights of every trajectory."""
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How a trajectory goes on from any saved step: hashable, so that compiled functions can depend on it."""
+
+    model: Model
+    experts: Experts
+    optimizer: str
+    batch_size: int
+    chain_length: int
+    sampling: Sampling
+
+    @property
+    def starts(self) -> range:
+        return start_steps(self.experts, self.chain_length)
+
+    @property
+    def num_saves(self) -> int:
+        """Saved steps after the initial one, up to the last that can be drawn."""
+        return (self.starts[-1] + self.chain_length) // self.experts.save_interval
+
+    def begin(self, shared_key: PRNGKey, index: Int[Array, ""]) -> Carry:
+        params = self.model.init(jax.random.fold_in(shared_key, index))
+        return params, self._solver().init(params)
+
+    def until_next_save(self, key: PRNGKey, points: Points, index: Int[Array, ""]) -> Any:
+        """A function of (carry, which save) that takes the steps of one save interval of trajectory `index`."""
+        key = jax.random.fold_in(key, index)
+        num_examples = jnp.sum(points.weight)
+        seen = randomised(named_key(key, "randomise"), self.model, points) if self.sampling == "randomised" else points
+        langevin_scale = noise_scale(self.experts.step_size, num_examples) if self.sampling == "langevin" else None
+        step_keys = jax.random.split(key, (self.num_saves, self.experts.save_interval))
+
+        def log_density(key: PRNGKey, params: Params) -> Array:
+            batch = draw_batch(key, seen, self.batch_size)
+            # Divided by the number of examples, so that the paper's step sizes mean the same for every client.
+            return (self.model.log_prior(params) + self.model.log_prob(params, batch)) / num_examples
+
+        def advance(carry: Carry, save: Int[Array, ""]) -> Carry:
+            return ascend(self._solver(), log_density, *carry, step_keys[save], langevin_scale)
+
+        return advance
+
+    def _solver(self) -> optax.GradientTransformation:
+        return OPTIMIZERS[self.optimizer](self.experts.step_size)

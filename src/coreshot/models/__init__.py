@@ -1,0 +1,8 @@
+"""Networks, log densities and training loops. Every sign lives here: log densities, to be maximised."""
+
+from coreshot.models.model import LogDensity as LogDensity
+from coreshot.models.model import Model as Model
+from coreshot.models.networks import NETWORKS as NETWORKS
+from coreshot.models.networks import ConvNet as ConvNet
+from coreshot.models.networks import Mlp as Mlp
+from coreshot.models.networks import Network as Network

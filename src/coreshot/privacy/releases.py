@@ -1,0 +1,93 @@
+"""A release: one thing that a client computes from its records and lets out, under a name, by a mechanism."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Literal, get_args
+
+from coreshot.errors import CoreshotError
+
+Mechanism = Literal["exact", "gaussian", "dp_sgd"]
+
+
+@dataclass(frozen=True)
+class Release:
+    """Exact: computed from the records and sent, or used for what is sent, as it is. Otherwise with Gaussian noise that the other fields describe.
+
+    Sensitivity is how far one record more or less can move the released numbers, in Euclidean norm; the noise has noise_multiplier times it as its
+    deviation. dp_sgd makes num_steps such releases, each on records drawn with probability sampling_rate.
+    """
+
+    name: str
+    content: str  # in words
+    mechanism: Mechanism = "exact"
+    sensitivity: float | None = None
+    noise_multiplier: float | None = None
+    num_steps: int = 1
+    sampling_rate: float = 1.0
+    delta: float | None = None  # for which the noise was made
+    num_sharers: int = (
+        1  # clients that add the noise together, of which only the sum is ever seen; 1: each adds all of it
+    )
+
+    @property
+    def is_exact(self) -> bool:
+        return self.mechanism == "exact"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Without what an exact release has no use for."""
+        return (
+            {"name": self.name, "content": self.content, "mechanism": self.mechanism} if self.is_exact else asdict(self)
+        )
+
+
+def noise_share(num_sharers: int) -> float:
+    """Of the variance of a common noise, what each of so many clients adds. One of them can take its own share out again: the others' are enough."""
+    return 1 / max(num_sharers - 1, 1)
+
+
+def are_same(declared: Sequence[Release], agreed: Sequence[Release]) -> bool:
+    """But for the last digits of a noise multiplier: the accountant's sums do not come out the same on every processor."""
+    rounded = [tuple(replace(one, noise_multiplier=None) for one in releases) for releases in (declared, agreed)]
+    multipliers = [[one.noise_multiplier or 0.0 for one in releases] for releases in (declared, agreed)]
+    return rounded[0] == rounded[1] and all(
+        math.isclose(*pair, rel_tol=1e-6) for pair in zip(*multipliers, strict=True)
+    )
+
+
+def releases_of(values: Any, where: str) -> tuple[Release, ...]:
+    """From the header of a message; the inverse of `to_dict`."""
+    try:
+        found = tuple(Release(**one) for one in values)
+    except TypeError:
+        found = ()
+    if not isinstance(values, list) or len(found) != len(values) or not all(map(_makes_sense, found)):
+        raise CoreshotError(f"{where}: its list of releases cannot be read; distill it again.")
+    return found
+
+
+def _makes_sense(release: Release) -> bool:
+    """Of a file from anywhere: an accountant that is asked about noise of 1e-9 would compute for hours."""
+    is_text = all(
+        isinstance(value, str) for value in (release.name, release.content)
+    ) and release.mechanism in get_args(Mechanism)
+    if not is_text or release.is_exact:
+        return is_text
+    limits = {
+        "sensitivity": (1e-9, 1e9),
+        "noise_multiplier": (0.05, 1e6),
+        "num_steps": (1, 10**5),
+        "sampling_rate": (1e-9, 1.0),
+        "delta": (1e-30, 0.1),
+        "num_sharers": (1, 10**9),
+    }
+    values = {name: getattr(release, name) for name in limits}
+    whole = {"num_steps", "num_sharers"}
+    if not all(type(value) in ((int,) if name in whole else (int, float)) for name, value in values.items()):
+        return False
+    if not all(limits[name][0] <= value <= limits[name][1] for name, value in values.items()):
+        return False
+    # All steps together, as one Gaussian mechanism: noise of a fiftieth of the sensitivity promises nothing that anybody could mean.
+    return bool(values["sampling_rate"] * values["num_steps"] ** 0.5 / values["noise_multiplier"] <= 50)

@@ -1,0 +1,1 @@
+"""Rows -> tables, figures and pages. The only package that imports matplotlib."""

@@ -1,0 +1,1 @@
+"""Who runs a method: the simulation loop, executors, worker processes, checkpoints."""

@@ -1,0 +1,103 @@
+"""One client's work in a process of its own: `python -m coreshot.runtime.worker_main` answers jobs from its standard input until that ends.
+
+A job and its answer are a line of JSON and the bytes that it announces: points and messages as safetensors. Nothing is written to disk.
+At a site, a job names the file that holds the records instead: then no other process ever has them.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import IO, Any
+
+import jax
+import numpy as np
+import safetensors.numpy
+
+from coreshot.errors import CoreshotError
+from coreshot.methods import OneShot
+from coreshot.privacy.guarded_records import behind_doors
+from coreshot.runtime.compilation import keep_compiled
+from coreshot.runtime.worker_process import read_frame, write_frame
+from coreshot.study import Study
+from coreshot.study.site_records import read_points
+from coreshot.types import Points, PRNGKey, points_of
+from coreshot.wire.messages import Message, decode_message, encode_message
+
+
+def write_job(
+    file: IO[bytes], key: PRNGKey, study: Study, client: str, points: Points, inbox: Sequence[Message]
+) -> None:
+    arrays = {name: np.ascontiguousarray(getattr(points, name)) for name in ("x", "y", "weight")}
+    messages = [encode_message(message, study_hash=study.hash, client=client) for message in inbox]
+    head = {"study": study.to_dict(), "client": client, "key": key_words(key)}
+    write_frame(file, head, [*messages, safetensors.numpy.save(arrays)])
+
+
+def key_words(key: PRNGKey) -> list[int]:
+    return list(np.asarray(jax.random.key_data(key)).tolist())
+
+
+def answer_job(head: Mapping[str, Any], parts: Sequence[bytes], answers: IO[bytes]) -> None:
+    study, client, is_at_site = Study.from_dict(head["study"]), head["client"], "data" in head
+    if head.get("agreed", study.hash) != study.hash:
+        write_frame(
+            answers,
+            {"kind": "strange", "error": f"asked for study {study.hash}, but this site has agreed to {head['agreed']}"},
+        )
+        return
+    if is_at_site and getattr(study.method, "num_sharers", None) is not None:
+        # Masks come from the server's key here: over a network, the server could take them off and see a share of noise that hides nothing.
+        write_frame(
+            answers,
+            {
+                "kind": "unmasked",
+                "error": "asked for a part of a secure sum, which coreshot only simulates; leave num_sharers out",
+            },
+        )
+        return
+    try:
+        points = read_points(study, Path(head["data"]), client) if is_at_site else _points(parts[-1])
+    except CoreshotError as error:
+        write_frame(answers, {"kind": "unfit", "error": str(error)})
+        return
+    inbox = [decode_message(data, study_hash=study.hash) for data in (parts if is_at_site else parts[:-1])]
+    method: Any = study.method or OneShot(study.learner, None)  # type: ignore[arg-type]  # a client infers nothing
+    key = jax.random.wrap_key_data(jax.numpy.asarray(head["key"], jax.numpy.uint32))
+    try:
+        replies = method.reply(
+            key,
+            study.model,
+            behind_doors({client: points}, study.releases),
+            inbox,
+            study.shared_key,
+            lambda _: write_frame(answers, {"kind": "chunk"}),
+        )
+        message, notes = replies[client]
+        if is_at_site:  # what cannot be used does not leave it
+            method.check(study.model, client, message)
+    except CoreshotError as error:
+        write_frame(answers, {"kind": "error", "error": str(error)})
+        return
+    data = encode_message(message, study_hash=study.hash, client=client, releases=study.releases)
+    write_frame(answers, {"kind": "reply", "notes": notes}, [data])
+
+
+def _points(data: bytes) -> Points:
+    arrays = safetensors.numpy.load(data)
+    return points_of(arrays["x"], arrays["y"]).reweighted(jax.numpy.asarray(arrays["weight"]))
+
+
+def main() -> None:
+    # What a library prints must not come between the frames.
+    with os.fdopen(os.dup(sys.stdout.fileno()), "wb") as answers:
+        os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+        keep_compiled()
+        while (frame := read_frame(sys.stdin.buffer)) is not None:
+            answer_job(*frame, answers)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,101 @@
+"""The spectral coreset: K rows (Z, U) in feature space with the same second moments as a client's data, so with the same likelihood.
+
+Of a Bayesian linear head with Gaussian noise, a client's likelihood depends on its data only through S = [Phi, s Y]^T [Phi, s Y]. Rows with that
+product are a coreset whose posterior is exactly the data's; rank(S) rows suffice, and of K rows fewer the truncated SVD of [Phi, s Y] is the best
+in spectral and Frobenius norm (Eckart and Young 1936). docs/spectral.md derives this, and the bounds below.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float
+
+RANK_TOLERANCE = 1e-12  # of the largest eigenvalue of S: what is smaller is rounding
+
+
+@dataclass(frozen=True)
+class Rows:
+    """A client's K rows, and how much they leave out."""
+
+    features: Float[np.ndarray, "rows d"]
+    labels: Float[np.ndarray, "rows outputs"]
+    next_eigenvalue: float  # of S, the first that is left out: the spectral norm of the error; 0 where nothing is
+
+    @property
+    def num_rows(self) -> int:
+        return len(self.features)
+
+
+def spectral_rows(
+    features: Float[np.ndarray, "n d"], labels: Float[np.ndarray, "n outputs"], num_rows: int | None, label_scale: float
+) -> Rows:
+    """The truncated SVD of [Phi, s Y], by the eigenvectors of the smaller Gram matrix, in float64; None keeps all rows that are not rounding."""
+    joint = np.concatenate([features, label_scale * labels], axis=1).astype(np.float64)
+    if len(joint) <= joint.shape[1]:
+        values, vectors = np.linalg.eigh(joint @ joint.T)
+        kept = _largest(values, num_rows)
+        rows = vectors[:, kept].T @ joint
+    else:
+        values, vectors = np.linalg.eigh(joint.T @ joint)
+        kept = _largest(values, num_rows)
+        rows = np.sqrt(values[kept])[:, None] * vectors[:, kept].T
+    # An eigenvector's sign is arbitrary: the largest entry of a row is positive, so that the same data give the same bytes.
+    largest = np.take_along_axis(rows, np.argmax(np.abs(rows), axis=1)[:, None], axis=1)
+    rows = rows * np.where(largest < 0, -1.0, 1.0)
+    found = rows[:, : features.shape[1]], rows[:, features.shape[1] :] / label_scale
+    left_out = np.sort(values)[: len(values) - len(kept)]
+    return Rows(*found, next_eigenvalue=max(0.0, float(left_out[-1])) if len(left_out) else 0.0)
+
+
+def _largest(values: Float[np.ndarray, " n"], number: int | None) -> np.ndarray:
+    order = np.argsort(values)[::-1]
+    order = order[values[order] > RANK_TOLERANCE * values[order[0]]]
+    return order[:number]
+
+
+@dataclass(frozen=True)
+class Moments:
+    """Sums over observations of products of features (the last is the constant one) and labels. They add; what was added can be taken away."""
+
+    joint: Float[np.ndarray, "d+outputs d+outputs"]  # [Phi, Y]^T [Phi, Y]
+    num_examples: float
+    num_outputs: int
+
+    @classmethod
+    def of(
+        cls, features: Float[np.ndarray, "rows d"], labels: Float[np.ndarray, "rows outputs"], num_examples: float
+    ) -> Moments:
+        joint = np.concatenate([features, labels], axis=1).astype(np.float64)
+        return cls(joint.T @ joint, float(num_examples), labels.shape[1])
+
+    def __add__(self, other: Moments) -> Moments:
+        return Moments(self.joint + other.joint, self.num_examples + other.num_examples, self.num_outputs)
+
+    def __sub__(self, other: Moments) -> Moments:
+        return Moments(self.joint - other.joint, self.num_examples - other.num_examples, self.num_outputs)
+
+    @property
+    def dimension(self) -> int:
+        return len(self.joint) - self.num_outputs
+
+    @property
+    def gram(self) -> Float[np.ndarray, "d d"]:
+        return self.joint[: self.dimension, : self.dimension]
+
+    @property
+    def cross(self) -> Float[np.ndarray, "d outputs"]:
+        return self.joint[: self.dimension, self.dimension :]
+
+    @property
+    def label_energy(self) -> float:
+        return float(np.trace(self.joint[self.dimension :, self.dimension :]))
+
+
+def mean_error_bound(total_eigenvalue: float, label_scale: float, ridge: float, weight_norm: float) -> float:
+    """An upper bound on the spectral norm of the error of the posterior mean W, from the sum over clients of `Rows.next_eigenvalue`.
+
+    With E the sum of what was left out of S (positive, of norm e), W' - W = (G' + ridge)^-1 (E_G W - E_B), and |E_G| <= e, |E_B| <= e / s.
+    """
+    return total_eigenvalue / ridge * (weight_norm + 1 / label_scale)

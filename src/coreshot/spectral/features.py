@@ -1,0 +1,268 @@
+"""Feature maps phi: x -> R^d that everyone can compute from the study alone: random or frozen, in either case independent of any client's data.
+
+A random map is drawn from the study's shared key. The constants that it normalises with are moments of images drawn from the same key
+(`public_strokes`), never of a client's.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from typing import Annotated, Any, Literal, Protocol
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+from pydantic import Field
+
+from coreshot.config import Count, NonNegative, Positive, settings
+from coreshot.errors import CoreshotError
+from coreshot.models.cpu_convolution import convolution
+from coreshot.privacy.fixed_batches import in_fixed_batches
+from coreshot.spectral.frozen_network import Frozen
+from coreshot.types import PRNGKey
+
+INPUTS_AT_ONCE = 256  # through a map, so that the activations of 256 filters stay below half a GB
+INPUTS_STEP = 64  # fewer inputs are filled up to a multiple of this: few shapes, few compilations
+NUM_PUBLIC = 256  # drawn images from which a map takes its constants
+BIAS = 0.3  # the constant feature's share of a row of norm one
+CONTRAST_FLOOR = 0.01  # added to a patch's variance: what is fainter counts as empty
+
+Weights = dict[str, Array]
+
+
+class Features(Protocol):
+    """The settings of a map."""
+
+    @property
+    def dimension(self) -> int: ...
+
+    def draw(self, key: PRNGKey, input_shape: tuple[int, ...]) -> Weights:
+        """What the map needs beside its settings: the same for everyone who has the key."""
+
+    def apply(self, weights: Weights, x: Float[Array, "n ..."]) -> Float[Array, "n d"]: ...
+
+
+@dataclass(frozen=True)
+class FeatureMap:
+    """A map with its weights, ready for inputs. The last column is the constant one, whose weight is the head's bias."""
+
+    features: Features
+    weights: Weights
+
+    @property
+    def dimension(self) -> int:
+        return self.features.dimension + 1
+
+    def __call__(self, x: Any) -> Float[np.ndarray, "n d"]:
+        x = np.asarray(x, np.float32)
+        parts = [self._part(x[first : first + INPUTS_AT_ONCE]) for first in range(0, len(x), INPUTS_AT_ONCE)]
+        return np.concatenate([np.zeros((0, self.dimension), np.float32), *parts])
+
+    def _part(self, x: Float[np.ndarray, "n ..."]) -> Float[np.ndarray, "n d"]:
+        size = -(-len(x) // INPUTS_STEP) * INPUTS_STEP
+        filled = np.concatenate([x, np.zeros((size - len(x), *x.shape[1:]), np.float32)])
+        found = np.asarray(_apply(self.features, self.weights, filled))[: len(x)]
+        return np.concatenate([found, np.ones((len(x), 1), np.float32)], axis=1)
+
+
+def feature_map(features: Any, key: PRNGKey, input_shape: tuple[int, ...]) -> FeatureMap:
+    """The map that this key draws; the last few are kept, since every client of a process wants the same."""
+    return _drawn(features, tuple(np.asarray(jax.random.key_data(key)).tolist()), input_shape)
+
+
+@lru_cache(maxsize=4)
+def _drawn(features: Any, key_data: tuple[int, ...], input_shape: tuple[int, ...]) -> FeatureMap:
+    key = jax.random.wrap_key_data(jnp.asarray(key_data, jnp.uint32))
+    return FeatureMap(features, features.draw(key, input_shape))
+
+
+@dataclass(frozen=True)
+class UnitMap:
+    """A map whose rows have norm one, for private statistics: less a public constant, then scaled; the last column is BIAS.
+
+    Inputs go through it in batches of one shape (`coreshot.privacy.fixed_batches`).
+    """
+
+    inner: FeatureMap
+    center: Float[np.ndarray, " d"]
+
+    @property
+    def dimension(self) -> int:
+        return self.inner.dimension
+
+    def __call__(self, x: Any) -> Float[np.ndarray, "n d"]:
+        found = in_fixed_batches(self.inner, np.asarray(x, np.float32))[:, :-1].astype(np.float64) - self.center
+        norms = np.maximum(np.linalg.norm(found, axis=1, keepdims=True), 1e-12)
+        rows = math.sqrt(1 - BIAS**2) * found / norms
+        return np.concatenate([rows, np.full((len(rows), 1), BIAS)], axis=1)
+
+
+def unit_map(features: Any, key: PRNGKey, input_shape: tuple[int, ...]) -> UnitMap:
+    """Centred by the mean features of drawn images where the map is for images; elsewhere not. Kept like the maps themselves."""
+    return _centred(features, tuple(np.asarray(jax.random.key_data(key)).tolist()), input_shape)
+
+
+@lru_cache(maxsize=4)
+def _centred(features: Any, key_data: tuple[int, ...], input_shape: tuple[int, ...]) -> UnitMap:
+    inner = _drawn(features, key_data, input_shape)
+    if not isinstance(features, RandomConv):
+        return UnitMap(inner, np.zeros(features.dimension))
+    key = jax.random.fold_in(jax.random.wrap_key_data(jnp.asarray(key_data, jnp.uint32)), 1)
+    public = np.asarray(public_strokes(key, NUM_PUBLIC, input_shape))
+    return UnitMap(inner, np.asarray(np.mean(inner(public)[:, :-1], axis=0, dtype=np.float64)))
+
+
+@partial(jax.jit, static_argnums=0)
+def _apply(features: Any, weights: Weights, x: Float[Array, "n ..."]) -> Float[Array, "n d"]:
+    return features.apply(weights, x)
+
+
+def _dense(key: PRNGKey, num_inputs: int, dimension: int) -> Weights:
+    """Random directions for inputs of mean square norm one, and phases for the cosine."""
+    key_kernel, key_phase = jax.random.split(key)
+    return {
+        "kernel": jax.random.normal(key_kernel, (num_inputs, dimension)),
+        "phase": jax.random.uniform(key_phase, (dimension,)) * 2 * jnp.pi,
+    }
+
+
+def _activate(nonlinearity: str, scale: float, weights: Weights, x: Float[Array, "n inputs"]) -> Float[Array, "n d"]:
+    """Both have entries of mean square about one: relu has the arc-cosine kernel (Cho and Saul 2009), cos the Gaussian of width 1 / scale."""
+    products = x @ weights["kernel"]
+    if nonlinearity == "relu":
+        return math.sqrt(2) * jax.nn.relu(products)
+    return math.sqrt(2) * jnp.cos(scale * products + weights["phase"])
+
+
+@settings
+class RandomVector:
+    """For vectors: one random layer, of ReLU or (random Fourier features, Rahimi and Recht 2007) of cosines.
+
+    Inputs are divided by input_scale, which is public: about how large they are.
+    """
+
+    name: Literal["random_vector"] = "random_vector"
+    dimension: Count
+    nonlinearity: Literal["relu", "cos"] = "cos"
+    frequency: Positive = 1.0  # of the cosines; the Gaussian kernel's width is 1 / frequency
+    input_scale: Positive = 1.0
+    with_inputs: bool = False  # the inputs themselves are features too, in the place of as many random ones: what is linear is then exact
+
+    def draw(self, key: PRNGKey, input_shape: tuple[int, ...]) -> Weights:
+        num_inputs = math.prod(input_shape)
+        num_random = self.dimension - num_inputs * self.with_inputs
+        if num_random < 1:
+            raise CoreshotError(
+                f"features: dimension {self.dimension} has no room for {num_inputs} inputs and random features beside; raise it."
+            )
+        return _dense(key, num_inputs + (self.nonlinearity == "relu"), num_random)
+
+    def apply(self, weights: Weights, x: Float[Array, "n ..."]) -> Float[Array, "n d"]:
+        x = x.reshape(len(x), -1) / self.input_scale
+        # Without a constant all kinks of relu would meet at the origin.
+        seen = jnp.concatenate([x, jnp.ones((len(x), 1))], axis=1) if self.nonlinearity == "relu" else x
+        found = _activate(self.nonlinearity, self.frequency, weights, seen)
+        return jnp.concatenate([x, found], axis=1) if self.with_inputs else found
+
+
+@settings
+class RandomConv:
+    """For images: random filters on patches of equal contrast, ReLU, averages over the cells of a grid, then a random dense layer.
+
+    A patch is seen without its mean and divided by its deviation, so a filter answers to shape, not to how thick the ink is.
+    """
+
+    name: Literal["random_conv"] = "random_conv"
+    dimension: Count
+    num_filters: Count = 256
+    size: Count = 7  # of a patch
+    grid: Count = 4
+    threshold: NonNegative = 1.0  # a filter is silent below it: sparse answers tell more
+    nonlinearity: Literal["relu", "cos"] = "relu"  # of the dense layer
+    frequency: Positive = 0.5  # of its cosines
+
+    def draw(self, key: PRNGKey, input_shape: tuple[int, ...]) -> Weights:
+        self._check(input_shape)
+        key_filters, key_dense, key_public = jax.random.split(key, 3)
+        filters = jax.random.normal(key_filters, (self.size, self.size, input_shape[2], self.num_filters))
+        filters = filters - jnp.mean(filters, axis=(0, 1, 2))
+        weights = {"filters": filters / jnp.linalg.norm(filters.reshape(-1, self.num_filters), axis=0)}
+        cells = self._cells(weights, public_strokes(key_public, NUM_PUBLIC, input_shape))
+        center = jnp.mean(cells, axis=0)
+        spread = jnp.sqrt(jnp.mean(jnp.sum((cells - center) ** 2, axis=1)))
+        return {**weights, "center": center, "spread": spread, **_dense(key_dense, cells.shape[1], self.dimension)}
+
+    def _check(self, input_shape: tuple[int, ...]) -> None:
+        if len(input_shape) != 3:
+            raise CoreshotError(
+                f"features: random_conv wants images (lines, columns, channels), the study has {input_shape}; use random_vector."
+            )
+        room = min(input_shape[:2]) - self.size + 1
+        if room < self.grid:
+            raise CoreshotError(
+                f"features: patches of size {self.size} leave {max(room, 0)} lines of an image of {input_shape[0]} x {input_shape[1]}, "
+                f"too few for a grid of {self.grid}; lower size or grid."
+            )
+
+    def _cells(self, weights: Weights, x: Float[Array, "n lines columns channels"]) -> Float[Array, "n cells"]:
+        variance = jnp.maximum(_patch_mean(x**2, self.size) - _patch_mean(x, self.size) ** 2, 0)
+        products = convolution()(x, weights["filters"], (1, 1), "VALID", dimension_numbers=("NHWC", "HWIO", "NHWC"))
+        answers = jax.nn.relu(products / jnp.sqrt(variance + CONTRAST_FLOOR) - self.threshold)
+        lines, columns = (jnp.asarray(cell_averages(extent, self.grid)) for extent in answers.shape[1:3])
+        return jnp.einsum("al,nlcf,bc->nabf", lines, answers, columns).reshape(len(x), -1)
+
+    def apply(self, weights: Weights, x: Float[Array, "n lines columns channels"]) -> Float[Array, "n d"]:
+        cells = (self._cells(weights, x) - weights["center"]) / weights["spread"]
+        return _activate(self.nonlinearity, self.frequency, weights, cells)
+
+
+def _patch_mean(x: Float[Array, "n lines columns channels"], size: int) -> Float[Array, "n lines columns 1"]:
+    """Over patches and channels."""
+    total = jax.lax.reduce_window(x, 0.0, jax.lax.add, (1, size, size, 1), (1, 1, 1, 1), "VALID")
+    return jnp.mean(total, axis=3, keepdims=True) / size**2
+
+
+def cell_averages(extent: int, grid: int) -> Float[np.ndarray, "grid extent"]:
+    """The matrix that averages `extent` lines into `grid` cells of equal width; a line on a border counts in part on either side."""
+    borders = np.linspace(0, extent, grid + 1)
+    line = np.arange(extent)
+    overlap = np.minimum(borders[1:, None], line + 1) - np.maximum(borders[:-1, None], line)
+    shares = np.maximum(overlap, 0)
+    return (shares / shares.sum(axis=1, keepdims=True)).astype(np.float32)
+
+
+def public_strokes(
+    key: PRNGKey, num_images: int, input_shape: tuple[int, ...]
+) -> Float[Array, "n lines columns channels"]:
+    """Images of curved strokes that nobody drew: where a smooth random field is near zero there is ink, towards the borders there is none."""
+    lines, columns, channels = input_shape
+    coarse = jax.random.normal(key, (num_images, 5, 5, channels))
+    field = jax.image.resize(coarse, (num_images, *input_shape), "cubic")
+    line, column = jnp.linspace(-1, 1, lines)[:, None], jnp.linspace(-1, 1, columns)[None, :]
+    inside = jnp.maximum(jnp.abs(line), jnp.abs(column)) < 0.75
+    return jnp.exp(-((field / 0.25) ** 2)) * inside[None, :, :, None]
+
+
+@settings
+class Identity:
+    """The inputs as they are: for vectors that a network which everyone has (and whose name and hash stand here) has already made of the records."""
+
+    name: Literal["identity"] = "identity"
+    dimension: Count
+    source: str = ""  # what made them; two sides that say the same have the same study
+
+    def draw(self, key: PRNGKey, input_shape: tuple[int, ...]) -> Weights:
+        if math.prod(input_shape) != self.dimension:
+            raise CoreshotError(
+                f"features: identity of dimension {self.dimension}, but the study's inputs are {input_shape}; make them agree."
+            )
+        return {}
+
+    def apply(self, weights: Weights, x: Float[Array, "n ..."]) -> Float[Array, "n d"]:
+        return x.reshape(len(x), -1)
+
+
+AnyFeatures = Annotated[RandomConv | RandomVector | Frozen | Identity, Field(discriminator="name")]

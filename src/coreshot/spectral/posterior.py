@@ -1,0 +1,107 @@
+"""A Bayesian linear head on fixed features: prior N(0, sigma^2 / ridge), likelihood N(W^T phi(x), sigma^2) of targets or centred one-hot labels.
+
+Everything about it is exact and comes from second moments alone: mean, variance, evidence, the scores of clients left out. Class probabilities
+need a link on top, since scores of least squares are not logits: see `Link`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import scipy.linalg
+import scipy.optimize
+import scipy.special
+from jaxtyping import Float
+
+from coreshot.spectral.calibration import Link, Spoken, fit_link
+from coreshot.spectral.coreset import Moments
+from coreshot.spectral.evidence import most_evident, solve
+from coreshot.spectral.features import FeatureMap, UnitMap
+from coreshot.types import Points, Predictive
+
+Kind = Literal["classification", "regression"]
+
+
+@dataclass(frozen=True)
+class HeadPosterior:
+    """The exact posterior of the head, over a feature map."""
+
+    feature_map: FeatureMap | UnitMap
+    kind: Kind
+    mean: Float[np.ndarray, "d outputs"]
+    root: Float[
+        np.ndarray, "d d"
+    ]  # inverse of the Cholesky factor: a point's variance is noise_variance * |root phi|^2
+    ridge: float
+    noise_variance: float
+    link: Link | None  # None: regression
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """All but the feature map, which the study draws again; the inverse is `head_of`."""
+        numbers = {"ridge": np.asarray(self.ridge), "noise_variance": np.asarray(self.noise_variance)}
+        link = {f"link.{name}": np.asarray(value) for name, value in vars(self.link).items()} if self.link else {}
+        return {"mean": self.mean, "root": self.root.astype(np.float32), **numbers, **link}
+
+    def scores(self, x: Float[np.ndarray, "n ..."]) -> tuple[Float[np.ndarray, "n outputs"], Float[np.ndarray, " n"]]:
+        """Mean and variance of W^T phi(x); the variance is the same for all outputs."""
+        features = self.feature_map(x)
+        leverage = np.sum((features @ self.root.T.astype(np.float32)) ** 2, axis=1)
+        # The mean in float64: in float32 a record's score would depend, in its last digits, on how many others are asked for with it.
+        return features.astype(np.float64) @ self.mean, self.noise_variance * leverage.astype(np.float64)
+
+    def novelty(self, x: Float[np.ndarray, "n ..."]) -> Float[np.ndarray, " n"]:
+        """How far an input is from all that the clients saw: the head's deviation there over the noise's."""
+        return np.sqrt(self.scores(x)[1] / self.noise_variance)
+
+    def predict(self, x: Float[np.ndarray, "n ..."]) -> Predictive:
+        scores, variance = self.scores(x)
+        deviation = np.sqrt(variance)[:, None]
+        if self.link is None:
+            return Predictive(
+                scores, np.broadcast_to(deviation, scores.shape), np.full_like(scores, np.sqrt(self.noise_variance))
+            )
+        probabilities = scipy.special.softmax(self.link.logits(scores, variance), axis=1)
+        # Of softmax to first order: d p_c = p_c (d l_c - sum_j p_j d l_j), with d l = slopes ds and independent ds of this deviation.
+        slopes = self.link.slopes(scores, variance)
+        relative = slopes - np.einsum("nj,njs->ns", probabilities, slopes)[:, None]
+        epistemic = deviation * probabilities * np.sqrt(np.sum(relative**2, axis=2))
+        return Predictive(probabilities, epistemic, np.sqrt(probabilities * (1 - probabilities)))
+
+    def log_predictive(self, points: Points) -> Float[np.ndarray, " n"]:
+        scores, variance = self.scores(np.asarray(points.x))
+        y = np.asarray(points.y, np.float64)
+        if self.link is not None:
+            return np.sum(y * scipy.special.log_softmax(self.link.logits(scores, variance), axis=1), axis=1)
+        total = (variance + self.noise_variance)[:, None]
+        return np.sum(-0.5 * (np.log(2 * np.pi * total) + (y - scores) ** 2 / total), axis=1)
+
+
+def head_of(feature_map: FeatureMap | UnitMap, arrays: Mapping[str, np.ndarray]) -> HeadPosterior:
+    """From `HeadPosterior.arrays`."""
+    parts = {name.removeprefix("link."): array for name, array in arrays.items() if name.startswith("link.")}
+    link = Link(**{name: array if array.ndim else float(array) for name, array in parts.items()}) if parts else None  # type: ignore[arg-type]
+    kind: Kind = "classification" if link else "regression"
+    numbers = float(arrays["ridge"]), float(arrays["noise_variance"])
+    return HeadPosterior(feature_map, kind, arrays["mean"], arrays["root"], *numbers, link)
+
+
+def fit_head(
+    feature_map: FeatureMap,
+    kind: Kind,
+    groups: Sequence[Moments],
+    means: Sequence[Spoken] = (),
+    *,
+    ridge: float | None,
+    ridge_factor: float = 1.0,
+) -> HeadPosterior:
+    """From the moments of groups of clients, and the class means of some clients of each; ridge None: by evidence, times the factor."""
+    total = sum(groups[1:], groups[0])
+    if ridge is None:
+        ridge = most_evident(total).ridge * ridge_factor
+    solution = solve(total, ridge)
+    link = fit_link(groups, means, ridge) if kind == "classification" else None
+    root = scipy.linalg.solve_triangular(solution.factor, np.eye(total.dimension), lower=True, check_finite=False)
+    return HeadPosterior(feature_map, kind, solution.mean, root, solution.ridge, solution.noise_variance, link)

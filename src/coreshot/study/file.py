@@ -1,0 +1,113 @@
+"""study.toml: the agreement as a file that a person can read, send around and sign. Its hash binds every coreset to it."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from coreshot.config import NonNegative, Positive, decode, decode_named, settings
+from coreshot.data.schema import Classes, Table, inputs_of, target_of
+from coreshot.errors import CoreshotError
+from coreshot.learners import LEARNERS
+from coreshot.methods import METHODS
+from coreshot.models.networks import NETWORKS
+from coreshot.study import Agreement, Study
+
+FORMAT = 1
+NETWORK = {"name": "mlp", "hidden": [32], "activation": "relu"}  # of a study whose method has none
+
+
+@settings
+class Outline:
+    """The top level of a study file."""
+
+    format: Literal[1]
+    name: str
+    task: Literal["classification", "regression"]
+    target: dict[str, Any]
+    table: dict[str, Any] | None = None
+    image: dict[str, Any] | None = None
+    method: dict[str, Any] | None = None
+    learner: dict[str, Any] | None = None
+    network: dict[str, Any] | None = None
+    privacy: dict[str, float] | None = None
+    prior_precision: NonNegative = 1.0
+    noise_scale: Positive = 1.0
+    seed: int = 0
+
+
+def read_study(path: Path) -> Study:
+    where = f"study {path}"
+    if not path.is_file():
+        raise CoreshotError(
+            f"{where}: there is no such file; write one with `coreshot study new`, or ask the coordinator for it."
+        )
+    try:
+        values = tomllib.loads(path.read_text())
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise CoreshotError(f"{where}: not valid TOML ({error}); mend that line.") from None
+    return study_of(values, where)
+
+
+def study_of(values: Mapping[str, Any], where: str) -> Study:
+    if values.get("format") not in (None, FORMAT):
+        raise CoreshotError(
+            f"{where}: is of format {values['format']}, this coreshot reads {FORMAT}; use the coordinator's version."
+        )
+    outline = decode(Outline, values, where)
+    if (outline.table is None) == (outline.image is None):
+        raise CoreshotError(f"{where}: records are lines of a [table] or [image]s; describe one of them.")
+    inputs = (
+        _table(outline.table, where) if outline.table is not None else inputs_of(outline.image or {}, f"{where}, image")
+    )
+    target = target_of(outline.target, f"{where}, target")
+    if isinstance(target, Classes) != (outline.task == "classification"):
+        raise CoreshotError(
+            f"{where}: a classification has a target with classes, a regression one with a range; make task and [target] agree."
+        )
+    if isinstance(inputs, Table) and any(column.name == target.name for column in inputs.columns):
+        raise CoreshotError(f"{where}: {target.name!r} is both a column and the target; remove it from the table.")
+    agreement = Agreement(
+        task=outline.name,
+        kind=outline.task,
+        input_shape=inputs.input_shape,
+        num_outputs=target.num_outputs,
+        prior_precision=outline.prior_precision,
+        noise_scale=outline.noise_scale,
+        seed=outline.seed,
+    )
+    network = decode_named(NETWORKS, outline.network or NETWORK, f"{where}, network", "network")
+    return Study(agreement, network, **_work(outline, where), inputs=inputs, target=target)
+
+
+def _table(values: Mapping[str, Any], where: str) -> Table:
+    """[[table.column]] in the file, because each is a thing of its own; columns in the type."""
+    plain = {**values, "columns": values.get("column", [])}
+    plain.pop("column", None)
+    if not plain["columns"]:
+        raise CoreshotError(f"{where}: the table has no columns; add a [[table.column]] for each.")
+    return decode(Table, plain, f"{where}, table")
+
+
+def _work(outline: Outline, where: str) -> dict[str, Any]:
+    """What a client does; with a [privacy] table, something that keeps it."""
+    if (outline.learner is None) == (outline.method is None):
+        raise CoreshotError(f"{where}: what a client does is a [method] or a [learner]; give one of them.")
+    key, registry = ("learner", LEARNERS) if outline.learner is not None else ("method", METHODS)
+    values = dict(outline.learner or outline.method or {})
+    if outline.privacy is not None:
+        values = {"privacy": outline.privacy, **values}
+        if values["privacy"] != outline.privacy:
+            raise CoreshotError(f"{where}: [privacy] and the {key}'s own privacy are not the same; keep one of them.")
+        if "privacy" not in getattr(registry.get(str(values.get("name"))), "__dataclass_fields__", {}):
+            raise CoreshotError(
+                f"{where}: has [privacy], but {key} {values.get('name')!r} keeps no promise; use a private one, or remove it."
+            )
+    work = decode_named(registry, values, f"{where}, {key}", key)
+    if key == "method" and work.num_rounds != 1:
+        raise CoreshotError(
+            f"{where}: method {values['name']!r} has many rounds, and files are sent once; use spectral or a learner."
+        )
+    return {key: work}

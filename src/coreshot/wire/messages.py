@@ -1,0 +1,148 @@
+"""Messages as bytes, checked on arrival, and the ledger of everything that crossed.
+
+A message is a safetensors file whose one metadata entry, "coreshot", is canonical JSON: kind, round, client, study; of a client's also
+releases.
+(One entry, because safetensors does not promise an order among several, and the same message must be the same bytes.)
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import safetensors
+import safetensors.numpy
+from jaxtyping import Array
+
+from coreshot.errors import CoreshotError
+from coreshot.privacy.releases import Release, are_same, releases_of
+
+FORMAT = 1
+MAX_HEADER = 1_000_000  # bytes of JSON; ours have a few thousand
+Tree = TypeVar("Tree")
+
+
+@dataclass(frozen=True)
+class Message:
+    """All that ever crosses between a client and the server; arrays are named by tree path."""
+
+    kind: str
+    round: int
+    arrays: dict[str, Array]
+    releases: tuple[Release, ...] = ()  # of a client's: what of its records went into it
+
+
+def encode_message(message: Message, *, study_hash: str, client: str, releases: Sequence[Release] = ()) -> bytes:
+    """A client's message says what it lets out of the records; a server's lets out nothing."""
+    header: dict[str, Any] = {
+        "format": FORMAT,
+        "kind": message.kind,
+        "round": message.round,
+        "client": client,
+        "study": study_hash,
+    }
+    header |= {"releases": [release.to_dict() for release in releases]} if releases else {}
+    return pack(header, {name: np.asarray(array, order="C") for name, array in message.arrays.items()})
+
+
+def pack(header: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> bytes:
+    return safetensors.numpy.save(dict(arrays), {"coreshot": json.dumps(header, sort_keys=True, separators=(",", ":"))})
+
+
+def unpack(data: bytes) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """The header and the arrays, whatever they say."""
+    header = read_header(data)
+    try:
+        return header, safetensors.numpy.load(data)
+    except (safetensors.SafetensorError, ValueError, KeyError, TypeError) as error:
+        raise _not_a_message(data, error) from None
+
+
+def decode_message(
+    data: bytes, *, study_hash: str, client: str | None = None, releases: Sequence[Release] | None = None
+) -> Message:
+    """The message in `data`, or a CoreshotError that says what is wrong with it; arrays come out as jax arrays, all finite.
+
+    Where releases are given (the study's), it must declare just those.
+    """
+    header, arrays = unpack(data)
+    where = f"client {header['client']}, round {header['round']}, {header['kind']}"
+    if header["format"] != FORMAT:
+        raise CoreshotError(
+            f"{where}: written in format {header['format']}, this version reads {FORMAT}; use the same coreshot on both sides."
+        )
+    if header["study"] != study_hash:
+        raise CoreshotError(
+            f"{where}: belongs to study {header['study'][:12]}, this is study {study_hash[:12]}; distill again with this study."
+        )
+    if client is not None and header["client"] != client:
+        raise CoreshotError(f"{where}: came in the name of {client}; check who sent it.")
+    declared = releases_of(header.get("releases", []), where)
+    if releases is not None and not are_same(declared, releases):
+        raise CoreshotError(
+            f"{where}: declares other releases of its records than the study; distill again with this study."
+        )
+    for name, array in arrays.items():
+        if array.dtype not in (np.float32, np.int32, np.uint8):
+            raise CoreshotError(
+                f"{where}: array {name!r} is of type {array.dtype}, not float32, int32 or uint8; the message is refused."
+            )
+        if not np.all(np.isfinite(array)):
+            raise CoreshotError(f"{where}: array {name!r} has values that are not finite; the message is refused.")
+    # jax arrays, not NumPy's: in-process and over-the-wire runs must take the same code paths to the last bit.
+    return Message(
+        header["kind"], header["round"], {name: jnp.asarray(array) for name, array in arrays.items()}, declared
+    )
+
+
+def named_leaves(prefix: str, tree: Any) -> dict[str, Array]:
+    """The arrays of a tree for a message, named by their path: params/Dense_0/kernel."""
+    leaves, _ = jax.tree_util.tree_flatten_with_path(tree)
+    return {f"{prefix}/{_path_name(path)}": jnp.asarray(leaf) for path, leaf in leaves}
+
+
+def tree_of(arrays: Mapping[str, Array], prefix: str, template: Tree, where: str) -> Tree:
+    """The inverse: a tree like `template` (arrays or their shapes), or an error that names the first array that does not fit."""
+    leaves, structure = jax.tree_util.tree_flatten_with_path(template)
+    found = []
+    for path, leaf in leaves:
+        name = f"{prefix}/{_path_name(path)}"
+        if name not in arrays:
+            raise CoreshotError(f"{where}: array {name!r} is missing; both sides must use the same study.")
+        array = arrays[name]
+        if array.shape != leaf.shape or array.dtype != leaf.dtype:
+            raise CoreshotError(
+                f"{where}: array {name!r} is {array.dtype}{list(array.shape)}, the study wants {leaf.dtype}{list(leaf.shape)}; use the same study."
+            )
+        found.append(array)
+    return jax.tree.unflatten(structure, found)
+
+
+def _path_name(path: Sequence[Any]) -> str:
+    return "/".join(jax.tree_util.keystr((part,), simple=True) for part in path)
+
+
+def read_header(data: bytes, where: str = "") -> dict[str, Any]:
+    """Format, kind, round, client and study of a message, before anything else of it is looked at; `where` it was found, for errors."""
+    length = int.from_bytes(data[:8], "little")
+    if length > MAX_HEADER:
+        raise _not_a_message(data, f"it claims a header of {length:,} bytes", where)
+    try:
+        header = json.loads(json.loads(data[8 : 8 + length])["__metadata__"]["coreshot"])
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise _not_a_message(data, error, where) from None
+    expected = {"format": int, "kind": str, "round": int, "client": str, "study": str}
+    if not isinstance(header, dict) or any(type(header.get(key)) is not kind for key, kind in expected.items()):
+        raise _not_a_message(data, "its header lacks format, kind, round, client or study", where)
+    return header
+
+
+def _not_a_message(data: bytes, reason: object, where: str = "") -> CoreshotError:
+    return CoreshotError(
+        f"{where and f'{where}: '}message of {len(data)} bytes: not a coreshot message ({reason}); ask the sender for it again."
+    )
