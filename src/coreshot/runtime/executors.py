@@ -37,10 +37,10 @@ class Reply:
 Answer = Reply | str  # or why there is none
 
 
-class Crew(Protocol):
+class Executor(Protocol):
     """Whoever answers in the place of the clients, or for them."""
 
-    every_round: ClassVar[
+    handles_all_rounds: ClassVar[
         bool
     ]  # whether it is asked in every round of a method, or, since rounds are short, only for what is sent once
 
@@ -62,7 +62,7 @@ class Crew(Protocol):
 class Threads:
     """One client a core, in this process; where several are vmapped, one group of them a core."""
 
-    every_round: ClassVar[bool] = False
+    handles_all_rounds: ClassVar[bool] = False
     quorum: ClassVar[int] = 1
 
     def answers(
@@ -109,7 +109,7 @@ class Processes:
     num_workers: int
     seconds_limit: float | None = None
 
-    every_round: ClassVar[bool] = False
+    handles_all_rounds: ClassVar[bool] = False
     quorum: ClassVar[int] = 1
 
     def answers(

@@ -13,7 +13,7 @@ from coreshot.errors import CoreshotError
 from coreshot.keys import named_key
 from coreshot.methods.protocol import Content, State
 from coreshot.privacy.guarded_records import behind_doors
-from coreshot.runtime.executors import Answer, Crew, Reply, Threads
+from coreshot.runtime.executors import Answer, Executor, Reply, Threads
 from coreshot.study import Study
 from coreshot.types import Points, PRNGKey
 from coreshot.wire.ledger import Ledger
@@ -44,19 +44,19 @@ def simulate(
     *,
     state: State = None,
     replies: Replies | None = None,
-    crew: Crew | None = None,
+    executor: Executor | None = None,
     on_chunk: Callable[[int], None] = lambda clients: None,
     on_exchange: Callable[[Exchange], None] = lambda exchange: None,
 ) -> Any:
     """The method's final state, from `state` (a checkpoint, a jump start) or from the beginning.
 
     Where `replies` are given (a one-shot method's cache), answers that they hold are not asked for again, and a new one that can be read is put
-    there as soon as the crew has it.
+    there as soon as the executor has it.
     A reply that cannot be read, or is not finite, is refused: the exchange goes on without it. None left is an error.
     """
     if not clients:
         raise CoreshotError("simulation: there are no clients; give at least one.")
-    crew = crew or Threads()
+    executor = executor or Threads()
     method, model, names = study.method, study.model, tuple(clients)
     inbox: list[Message] = []
     state = method.init(named_key(key, "init"), model, study.shared_key) if state is None else state
@@ -68,7 +68,7 @@ def simulate(
         arrived: dict[str, Content] = {}
         messages: dict[str, Message] = {}
         refused: dict[str, str] = {}
-        for name, answer in _answers(key, study, asked, inbox, replies, crew, on_chunk):
+        for name, answer in _answers(key, study, asked, inbox, replies, executor, on_chunk):
             try:
                 messages[name], arrived[name] = _read(study, message.round, name, answer)
             except CoreshotError as error:
@@ -86,14 +86,14 @@ def simulate(
             _book(ledger, message.round, name, answers[name], messages.get(name))
         arrived = {name: arrived[name] for name in asked if name in arrived}
         seconds = sum(answer.seconds for answer in answers.values() if isinstance(answer, Reply))
-        if not arrived and not crew.every_round:
+        if not arrived and not executor.handles_all_rounds:
             raise CoreshotError(
                 f"round {message.round}: no client's reply can be used; lower the clients' step sizes. "
                 f"The first was refused: {next(iter(refused.values()))}"
             )
-        if len(arrived) < min(crew.quorum, len(asked)):  # a cohort may be smaller
+        if len(arrived) < min(executor.quorum, len(asked)):  # a cohort may be smaller
             raise CoreshotError(
-                f"round {message.round}: {len(arrived)} of {len(asked)} replies can be used, and the quorum is {crew.quorum}; "
+                f"round {message.round}: {len(arrived)} of {len(asked)} replies can be used, and the quorum is {executor.quorum}; "
                 f"mend these and run the same again: {' '.join(refused.values())}"
             )
         state = method.receive(named_key(key, "server"), model, state, arrived)
@@ -121,12 +121,12 @@ def _answers(
     clients: Mapping[str, Points],
     inbox: Sequence[Message],
     replies: Replies | None,
-    crew: Crew,
+    executor: Executor,
     on_chunk: Callable[[int], None],
 ) -> Iterator[tuple[str, Answer]]:
     """Those that are there already, then the others': of a one-shot method as they come, else all at once, since a round is short.
 
-    A crew that is elsewhere is asked in every round.
+    A executor that is elsewhere is asked in every round.
     """
     round, key = inbox[-1].round, named_key(key, "clients")
     found = {name: replies[round, name] for name in clients if replies is not None and (round, name) in replies}
@@ -134,8 +134,8 @@ def _answers(
     missing = {name: points for name, points in clients.items() if name not in found}
     if not missing:
         return
-    if replies is not None or crew.every_round:
-        yield from crew.answers(key, study, missing, inbox, on_chunk)
+    if replies is not None or executor.handles_all_rounds:
+        yield from executor.answers(key, study, missing, inbox, on_chunk)
         return
     began = time.perf_counter()
     answers = study.method.reply(
