@@ -25,7 +25,7 @@ from coreshot.flower.work import CLIENT, UNABLE, Work
 from coreshot.runtime.simulate import simulate
 from coreshot.runtime.worker_main import answer_job
 from coreshot.runtime.worker_process import read_frame
-from coreshot.study.file import read_study
+from coreshot.study.file import parse_study, read_study
 from coreshot.wire.ledger import Ledger
 
 NOISE = {"name": "noise", "num_points": 4, "init_scale": 0.5}
@@ -306,7 +306,7 @@ def test_a_study_over_flower_makes_the_folder_that_files_would_have_made(tmp_pat
     study = read_study(study_path)
     records = {name: read_records(paths[name], study.inputs, study.target) for name in ("site-1", "site-2")}
     files = {name: distill(study, one.x, one.y, client=name) for name, one in records.items()}
-    write_model(tmp_path / "by-files", STUDY, files, None, "mass", 0)
+    write_model(tmp_path / "by-files", parse_study(STUDY, "test"), files, None, "mass", 0)
     one, two = open_model(tmp_path / "out" / "model"), open_model(tmp_path / "by-files")
     assert one.coresets() == two.coresets() == files
     assert {path.name for path in one.path.rglob("*")} == {
