@@ -105,7 +105,8 @@ class Sites:
         return path
 
     def start(self, name: str, data: Path, *options: str, **fault: str) -> None:
-        extra = {**fault, "PYTHONPATH": str(FAULTS)} if fault else {}
+        paths = os.pathsep.join(filter(None, [str(FAULTS), os.environ.get("PYTHONPATH")]))
+        extra = {**fault, "PYTHONPATH": paths} if fault else {}
         command = [
             sys.executable,
             "-m",

@@ -27,12 +27,12 @@ if sys.orig_argv[1:3] == ["-m", "coreshot.runtime.worker_main"]:
         OneShot.reply = reply
 
 if FAULT == "forge" and any("flwr-clientapp" in part for part in sys.orig_argv):
-    from coreshot.flower import messages as carry
+    from coreshot.flower import messages as flower_messages
 
-    original = carry.pack, carry.unpack
+    original = flower_messages.pack, flower_messages.unpack
 
     def unpack(data):
         header, arrays = original[1](data)
         return {**header, "study": "0" * 64}, arrays
 
-    carry.unpack = unpack
+    flower_messages.unpack = unpack
