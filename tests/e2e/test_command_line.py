@@ -10,9 +10,6 @@ import sys
 import jax
 import pytest
 
-# typer 0.20 asks click 8.5 for names that click 9 will not have; that is between the two of them.
-pytestmark = pytest.mark.filterwarnings("ignore:'click:DeprecationWarning")
-
 TINY = """
 title = "two moons, tiny"
 seeds = [0]
@@ -150,6 +147,12 @@ def test_a_run_writes_one_row_for_each_arm_with_exactly_these_keys(finished):
     assert all(
         0 <= row["accuracy"] <= 1 and row["nll"] > 0 and 0 <= row["brier"] <= 2 and 0 <= row["ece"] <= 1 for row in rows
     )
+
+
+def test_a_run_says_on_which_devices_jax_ran(finished):
+    environment = json.loads((finished[0] / "environment.json").read_text())
+    assert environment["backend"] == jax.default_backend()
+    assert environment["devices"] == [device.device_kind for device in jax.devices()]
 
 
 def test_a_row_counts_what_crossed_the_wire(finished):

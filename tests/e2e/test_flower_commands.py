@@ -5,8 +5,6 @@ import stat
 import pytest
 from cryptography import x509
 
-pytestmark = pytest.mark.filterwarnings("ignore:'click:DeprecationWarning")
-
 
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
