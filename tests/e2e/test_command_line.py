@@ -1,4 +1,4 @@
-"""The command line on a task of seconds: results and report, going on after a kill, and one sentence for every mistake."""
+"""The command line on a task of seconds: results, report, continuing after a kill, one sentence for every mistake."""
 
 import json
 import os
@@ -156,7 +156,7 @@ def test_a_run_says_on_which_devices_jax_ran(finished):
 
 
 def test_a_row_counts_what_crossed_the_wire(finished):
-    """Two clients, three points of two inputs and a class number each, and a count: 2 * (6 + 3 + 1) numbers up, none down."""
+    """Two clients, each with three points of two inputs and a class, and a count: 2 * (6 + 3 + 1) numbers up."""
     folder, _ = finished
     sizes = {path: path.stat().st_size for path in folder.rglob("*.safetensors") if "messages" in path.parts}
     assert len(sizes) == 2 * 2  # two learners, two clients: the two BPC arms share one set of coresets

@@ -1,4 +1,4 @@
-"""`coreshot flower`: what is refused, in one sentence, before anything is started; and keys that only their owner can read."""
+"""`coreshot flower`: mistakes get one sentence before anything is started; only the owner can read a private key."""
 
 import stat
 

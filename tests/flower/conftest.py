@@ -1,4 +1,4 @@
-"""What the tests of federations share: commands as processes, sites that may have a fault, and the local runner's results to compare with."""
+"""What the tests of federations share: commands as processes, sites with faults, and results of a local run."""
 
 from __future__ import annotations
 

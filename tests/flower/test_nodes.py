@@ -1,4 +1,4 @@
-"""The coordinator's side against nodes that are only pretended: who is asked, who is waited for, and what is said about whom."""
+"""The coordinator's side with simulated nodes: which are asked, how long it waits, and what it reports."""
 
 import io
 import json
@@ -21,12 +21,10 @@ from coreshot.flower.messages import CLIENT, EXPLAINED, WorkRequest, decode_reco
 from coreshot.flower.nodes import Nodes
 from coreshot.flower.runs import RunRequest, WaitPolicy
 from coreshot.flower.study_run import fit_study
-from coreshot.inference import MapEstimate
-from coreshot.methods import OneShot
 from coreshot.runtime.simulate import simulate
 from coreshot.runtime.worker_main import answer_job
 from coreshot.runtime.worker_process import read_frame
-from coreshot.study.file import read_study
+from coreshot.study.file import read_study_file
 from coreshot.wire.ledger import Ledger
 
 NOISE = {"name": "noise", "num_points": 4, "init_scale": 0.5}
@@ -43,11 +41,6 @@ def _fast(monkeypatch):
 @pytest.fixture(scope="module")
 def study(make_study):
     return make_study("classification", NOISE)
-
-
-@pytest.fixture(scope="module")
-def method(study):
-    return OneShot(study.learner, MapEstimate(optimizer="adam", step_size=0.05, num_steps=3))
 
 
 @dataclass
@@ -126,22 +119,21 @@ class PretendedGrid:
 
 
 @pytest.fixture
-def federate(study, method, make_points):
+def federate(study, make_points):
     def run(nodes, num_clients=3, replies=None, **wait):
         clients = {f"client-{index}": make_points("classification", index, 6 + index) for index in range(num_clients)}
         local: dict = {}  # first: it compiles, and those who are waited for below have little time
-        simulate(jax.random.key(0), study, method, clients, Ledger(), replies=local)
+        simulate(jax.random.key(0), study, clients, Ledger(), replies=local)
         grid, said, notes = PretendedGrid(dict(enumerate(nodes)), clients), [], []
-        crew = Nodes(grid, WaitPolicy(**{"join_seconds": 0.1, "answer_seconds": 0.3, **wait}), said.append)
+        executor = Nodes(grid, WaitPolicy(**{"join_seconds": 0.1, "answer_seconds": 0.3, **wait}), said.append)
         replies, ledger = {} if replies is None else replies, Ledger()
         simulate(
             jax.random.key(0),
             study,
-            method,
             clients,
             ledger,
             replies=replies,
-            crew=crew,
+            executor=executor,
             on_exchange=lambda seen: notes.extend(seen.notes),
         )
         assert all(replies[key].data == local[key].data for key in replies)
@@ -242,7 +234,8 @@ def test_fewer_than_the_quorum_are_an_error_that_names_them_and_keeps_what_came(
     replies = {}
     with pytest.raises(
         CoreshotError,
-        match=r"1 of 3 replies can be used, and the quorum is 2; .*client-1: its node went away.*client-2: its node did not",
+        match=r"1 of 3 replies can be used, and the quorum is 2; .*"
+        r"client-1: its node went away.*client-2: its node did not",
     ):
         federate([Node("client-0"), Node("client-1", fault="5")], replies=replies, quorum=2)
     assert list(replies) == [(0, "client-0")]
@@ -310,10 +303,11 @@ def test_a_study_over_flower_makes_the_folder_that_files_would_have_made(tmp_pat
     assert RunRequest.read(tmp_path / "request.json") == request
     fit_study(request, Nodes(grid, request.wait, lambda line: None))
 
-    study = read_study(study_path)
+    agreed = read_study_file(study_path)
+    study = agreed.study
     records = {name: read_records(paths[name], study.inputs, study.target) for name in ("site-1", "site-2")}
     files = {name: distill(study, one.x, one.y, client=name) for name, one in records.items()}
-    write_model(tmp_path / "by-files", STUDY, files, None, "mass", 0)
+    write_model(tmp_path / "by-files", agreed, files, None, "mass", 0)
     one, two = open_model(tmp_path / "out" / "model"), open_model(tmp_path / "by-files")
     assert one.coresets() == two.coresets() == files
     assert {path.name for path in one.path.rglob("*")} == {

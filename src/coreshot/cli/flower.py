@@ -347,7 +347,7 @@ def _inference_settings(study: str, text: str) -> dict[str, Any] | None:
     """The settings of the inference; None for a study whose posterior has a closed form."""
     from coreshot.cli.model import read_inference
     from coreshot.config import encode_named
-    from coreshot.inference import INFERENCES
+    from coreshot.inference.registry import INFERENCES
     from coreshot.study.file import read_study
 
     return dict(encode_named(INFERENCES, read_inference(text))) if read_study(Path(study)).learner else None

@@ -28,7 +28,7 @@ from coreshot.flower.messages import (
     encode_records,
 )
 from coreshot.flower.runs import WaitPolicy
-from coreshot.methods.protocol import Method, OnChunk
+from coreshot.methods.protocol import OnChunk
 from coreshot.runtime.executors import Answer, Reply
 from coreshot.runtime.worker_main import key_words
 from coreshot.study import Study
@@ -67,7 +67,7 @@ class Nodes:
     say: Callable[[str], None]
     simulated: SimulatedTask | None = None
 
-    every_round: ClassVar[bool] = True
+    handles_all_rounds: ClassVar[bool] = True
 
     _clients: dict[int, str] = field(default_factory=dict)  # by node
     _queries: dict[str, int] = field(default_factory=dict)  # nodes that were asked for their names, by message
@@ -84,7 +84,6 @@ class Nodes:
         self,
         key: PRNGKey,
         study: Study,
-        method: Method,
         clients: Mapping[str, Any],
         inbox: Sequence[Message],
         on_chunk: OnChunk,

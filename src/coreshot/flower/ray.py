@@ -20,7 +20,6 @@ from coreshot.experiments.preset import build_preset
 from coreshot.flower.local_federation import start_superlink
 from coreshot.flower.messages import WorkRequest
 from coreshot.flower.runs import RunRequest, submit
-from coreshot.methods import OneShot
 from coreshot.runtime.compilation import keep_compiled
 from coreshot.runtime.executors import Reply, Threads
 from coreshot.study import Study
@@ -55,10 +54,9 @@ def answer_simulated(request: WorkRequest, inbox: Sequence[bytes]) -> bytes:
     """The reply of a simulated client; its data are made by the preset's task, in this process of the engine."""
     keep_compiled()
     study = Study.from_dict(request.study_values)
-    method: Any = study.method or OneShot(study.learner, None)  # type: ignore[arg-type]  # a client infers nothing
     clients = {request.client: _task_data(request.preset, request.seed).clients[request.client]}
     key = jax.random.wrap_key_data(jax.numpy.asarray(request.key, jax.numpy.uint32))
     messages = [decode_message(data, study_hash=study.hash) for data in inbox]
-    [(_, reply)] = Threads().answers(key, study, method, clients, messages, lambda clients: None)
+    [(_, reply)] = Threads().answers(key, study, clients, messages, lambda clients: None)
     assert isinstance(reply, Reply)  # a thread answers or raises
     return reply.data

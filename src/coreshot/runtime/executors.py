@@ -16,7 +16,7 @@ from typing import ClassVar, Protocol
 
 from coreshot.errors import CoreshotError
 from coreshot.learners.loop import clients_per_group
-from coreshot.methods.protocol import Method, OnChunk
+from coreshot.methods.protocol import OnChunk
 from coreshot.privacy.guarded_records import behind_doors
 from coreshot.runtime.worker_main import write_job
 from coreshot.runtime.worker_process import Worker
@@ -37,10 +37,10 @@ class Reply:
 Answer = Reply | str  # or why there is none
 
 
-class Crew(Protocol):
+class Executor(Protocol):
     """Whoever answers in the place of the clients, or for them."""
 
-    every_round: ClassVar[
+    handles_all_rounds: ClassVar[
         bool
     ]  # whether it is asked in every round of a method, or, since rounds are short, only for what is sent once
 
@@ -52,7 +52,6 @@ class Crew(Protocol):
         self,
         key: PRNGKey,
         study: Study,
-        method: Method,
         clients: Mapping[str, Points],
         inbox: Sequence[Message],
         on_chunk: OnChunk,
@@ -63,14 +62,13 @@ class Crew(Protocol):
 class Threads:
     """One client a core, in this process; where several are vmapped, one group of them a core."""
 
-    every_round: ClassVar[bool] = False
+    handles_all_rounds: ClassVar[bool] = False
     quorum: ClassVar[int] = 1
 
     def answers(
         self,
         key: PRNGKey,
         study: Study,
-        method: Method,
         clients: Mapping[str, Points],
         inbox: Sequence[Message],
         on_chunk: OnChunk,
@@ -82,7 +80,7 @@ class Threads:
         def run(group: list[str]) -> list[tuple[str, Answer]]:
             began = time.perf_counter()
             asked = behind_doors({name: clients[name] for name in group}, study.releases)
-            answers = method.reply(key, study.model, asked, inbox, study.shared_key, on_chunk)
+            answers = study.method.reply(key, study.model, asked, inbox, study.shared_key, on_chunk)
             seconds = (time.perf_counter() - began) / num_threads / len(group)
             return [
                 (
@@ -111,14 +109,13 @@ class Processes:
     num_workers: int
     seconds_limit: float | None = None
 
-    every_round: ClassVar[bool] = False
+    handles_all_rounds: ClassVar[bool] = False
     quorum: ClassVar[int] = 1
 
     def answers(
         self,
         key: PRNGKey,
         study: Study,
-        method: Method,
         clients: Mapping[str, Points],
         inbox: Sequence[Message],
         on_chunk: OnChunk,

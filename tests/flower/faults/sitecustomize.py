@@ -1,4 +1,4 @@
-"""Loaded by every Python of a site whose PYTHONPATH has this folder: what goes wrong there is the site's doing, and the product has no hook for it.
+"""Faults of a site. Every Python process of a site whose PYTHONPATH has this folder loads this file.
 
 FAULT=raise   its work raises an error that quotes a record
 FAULT=hang    its work hangs for as long as the file FAULT_GATE exists
