@@ -3,8 +3,6 @@
 import json
 import os
 
-import pytest
-
 from coreshot.experiments.preset import load_preset
 
 
