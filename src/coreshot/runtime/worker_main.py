@@ -20,6 +20,7 @@ import safetensors.numpy
 from coreshot.errors import CoreshotError
 from coreshot.methods.protocol import SecureSum
 from coreshot.runtime.compilation import keep_compiled
+from coreshot.runtime.replies import compute_replies
 from coreshot.runtime.worker_process import read_frame, write_frame
 from coreshot.study import Study
 from coreshot.study.site_records import read_points
