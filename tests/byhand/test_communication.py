@@ -2,7 +2,7 @@
 
 import pytest
 
-from coreshot.experiments.communication import Curve, communication_rows, first_match, matched
+from coreshot.experiments.communication import Curve, communication_rows, first_match, summarise_matches
 from coreshot.report.convergence import draw_convergence
 from coreshot.report.tables import communication_grid
 
@@ -43,7 +43,7 @@ def test_each_seed_is_matched_with_its_own():
 
 
 def test_the_table_says_how_many_seeds_matched():
-    assert matched(MATCHES, "FedAvg", "nll", "floats") == {"mean": 30.0, "reached": 1, "seeds": 2}
+    assert summarise_matches(MATCHES, "FedAvg", "nll", "floats") == {"mean": 30.0, "reached": 1, "seeds": 2}
     grid = communication_grid(ROWS, MATCHES)
     assert grid.headings == [
         "arm",

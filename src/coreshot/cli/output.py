@@ -16,7 +16,7 @@ from coreshot.errors import CoreshotError
 from coreshot.progress import Progress, shown_on
 
 if TYPE_CHECKING:
-    from coreshot.report.page import Grid
+    from coreshot.report.tables import Grid
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object, for machines.")]
 Markdown = Annotated[bool, typer.Option("--markdown", help="Print the table as Markdown, for a document.")]

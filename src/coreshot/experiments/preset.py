@@ -70,6 +70,9 @@ class Outline:
     privacy: dict[str, float] | None = None  # epsilon and delta of every arm that does not give its own
     sweep: Sweep | None = None
     match: str | None = None  # the arm whose quality others must reach, in the table of communication
+    highlight: tuple[
+        str, ...
+    ] = ()  # arms that a figure shows first; labels that a preset with a base lacks are skipped
     evaluate_every: Count = 1  # rounds between two points of a convergence curve
     prior_precision: NonNegative
     noise_scale: Positive = 1.0  # of the Gaussian likelihood
@@ -91,6 +94,7 @@ class Preset:
     seeds: tuple[int, ...]
     sweep: Sweep | None
     match: str
+    highlight: tuple[str, ...]
     evaluate_every: int
     resolved: dict[str, Any]  # the plain values it was made from, overrides included
 
@@ -221,6 +225,7 @@ def build_preset(name: str, values: Mapping[str, Any]) -> Preset:
         seeds=outline.seeds,
         sweep=outline.sweep,
         match=outline.match or MATCH,
+        highlight=outline.highlight,
         evaluate_every=outline.evaluate_every,
         resolved=dict(values),
     )

@@ -45,8 +45,9 @@ from coreshot.runtime.simulate import simulate
 from coreshot.spectral.posterior import HeadPosterior
 from coreshot.storage import read_json, write_bytes, write_json
 from coreshot.study import Study
-from coreshot.types import Posterior
+from coreshot.types import Coreset, Posterior
 from coreshot.wire.ledger import Ledger
+from coreshot.wire.messages import decode_message
 
 MAX_PROBES = 200  # test inputs at which R-hat and effective sample size are measured
 
@@ -358,23 +359,23 @@ def _check_finite(job: Job, values: dict[str, float | None]) -> None:
             )
 
 
-def load_state(job: Job, out: Path) -> OneShotState:
-    """What the server had received, read back from the run directory; where a message is missing, an error rather than training."""
-    data = job.data()
+def read_coresets(job: Job, out: Path) -> dict[str, Coreset]:
+    """The coresets that an arm's server received, by client, decoded from the messages in the run directory."""
+    ledger = Ledger.from_json_lines((out / job.folder / "ledger.jsonl").read_text())
+    clients = [entry.client for entry in ledger.entries if (entry.direction, entry.kind) == ("up", "coreset")]
     replies = reply_store(job.study, out)
-    refused = {
-        entry.client
-        for entry in Ledger.from_json_lines((out / job.folder / "ledger.jsonl").read_text()).entries
-        if entry.kind == "refused"
-    }
-    clients = {name: points for name, points in data.clients.items() if name not in refused or (0, name) in replies}
     if any((0, name) not in replies for name in clients):
         raise CoreshotError(
-            f"{out}: preset {job.preset.name}, arm {job.arm.label!r}, seed {job.seed}: messages/{job.study.hash[:16]} is not complete; "
-            f"messages were removed, or another version of coreshot made this run: report it with that version, or run it anew in another --out."
+            f"{out}: preset {job.preset.name}, arm {job.arm.label!r}, seed {job.seed}: "
+            f"messages/{job.study.hash[:16]} is not complete; messages were removed, or another version of coreshot "
+            "made this run: report it with that version, or run it anew in another --out."
         )
-    state: OneShotState = simulate(job.key, job.study, job.one_shot, clients, Ledger(), replies=replies)
-    return state
+    messages = {
+        name: decode_message(replies[0, name].data, study_hash=job.study.hash, client=name, releases=job.study.releases)
+        for name in clients
+    }
+    received = job.one_shot.receive(job.key, job.model, OneShotState(), messages)
+    return received.coresets
 
 
 def load_presets(out: Path) -> list[Preset]:
