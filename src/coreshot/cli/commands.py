@@ -90,7 +90,7 @@ def sweep(
 
     Example: coreshot sweep moons
     """
-    from coreshot.experiments.sweep import sweep as run_sweep
+    from coreshot.experiments.sweep import run_sweep
     from coreshot.runtime.compilation import keep_compiled
 
     keep_compiled()
@@ -136,14 +136,14 @@ def compare(
 
     Example: coreshot compare digits_quick --learners bpc --inferences sgd,adam --points 10,30
     """
-    from coreshot.experiments.compare import comparison, per_client
+    from coreshot.experiments.compare import comparison_preset, per_client
     from coreshot.experiments.run import run as run_presets
     from coreshot.report.comparison import comparison_grid, draw_comparison
     from coreshot.report.drawing import render
     from coreshot.runtime.compilation import keep_compiled
     from coreshot.storage import write_bytes
 
-    chosen = comparison(
+    chosen = comparison_preset(
         preset,
         overrides or (),
         _parse_names(learners),

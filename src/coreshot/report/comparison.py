@@ -11,12 +11,12 @@ from matplotlib.figure import Figure
 
 from coreshot.experiments.communication import HIGHER_IS_BETTER, Row
 from coreshot.report.drawing import STYLE, Drawing, dot_style
-from coreshot.report.tables import ACCURACY, METRICS, NLL, Column, Grid, summary_grid
+from coreshot.report.tables import ACCURACY, METRICS, NLL, Grid, TableColumn, summary_grid
 
 CLIENT_COSTS = (
-    Column("kilobytes", "kB a client", ",.1f"),
-    Column("seconds", "seconds a client", ",.2f"),
-    Column("seconds_server", "seconds server", ",.1f"),
+    TableColumn("kilobytes", "kB a client", ",.1f"),
+    TableColumn("seconds", "seconds a client", ",.2f"),
+    TableColumn("seconds_server", "seconds server", ",.1f"),
 )
 LOWEST_COST = 1e-3  # costs below it are drawn there, because the axis is logarithmic
 
@@ -56,7 +56,7 @@ def draw_comparison(rows: Sequence[Row]) -> Drawing:
     return Drawing(figure, f"{caption} {described}", caption)
 
 
-def _score(rows: Sequence[Row]) -> Column:
+def _score(rows: Sequence[Row]) -> TableColumn:
     return ACCURACY if rows[0]["accuracy"] is not None else NLL
 
 

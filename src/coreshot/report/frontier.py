@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 
 from coreshot.audit.confidence import Estimate
 from coreshot.report.drawing import REFERENCE, STYLE, Drawing, dot_style, render
-from coreshot.report.tables import ACCURACY, NLL, NO_VALUE, Column, Grid, summary_grid
+from coreshot.report.tables import ACCURACY, NLL, NO_VALUE, Grid, TableColumn, summary_grid
 from coreshot.storage import write_bytes
 
 NO_PROMISE = 64.0  # where arms without an epsilon are drawn, above every epsilon that a study can ask for
@@ -105,7 +105,7 @@ def frontier_grid(rows: Sequence[Mapping[str, Any]]) -> Grid:
     return Grid(["arm", score.heading, "epsilon claimed", *ATTACKS.values(), "epsilon shown, at least"], lines)
 
 
-def _score(rows: Sequence[Mapping[str, Any]]) -> Column:
+def _score(rows: Sequence[Mapping[str, Any]]) -> TableColumn:
     return ACCURACY if "accuracy" in rows[0] else NLL
 
 

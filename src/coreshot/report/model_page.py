@@ -16,10 +16,10 @@ from coreshot.privacy.promise import promise
 from coreshot.report.calibration import draw_coverage, draw_reliability
 from coreshot.report.drawing import Drawing, render
 from coreshot.report.page import embed_image, render_page
-from coreshot.report.tables import METRICS, NO_VALUE, Column, Grid, columns_with_values
+from coreshot.report.tables import METRICS, NO_VALUE, Grid, TableColumn, columns_with_values
 
-RECORDS = Column("records", "records", ",.0f")
-COVERAGE = Column("coverage_90", "inside 90 % interval", ".3f")
+RECORDS = TableColumn("records", "records", ",.0f")
+COVERAGE = TableColumn("coverage_90", "inside 90 % interval", ".3f")
 
 
 @dataclass(frozen=True)

@@ -30,8 +30,8 @@ from coreshot.report.tables import (
     NLL,
     NO_VALUE,
     RMSE,
-    Column,
     Grid,
+    TableColumn,
     columns_with_values,
     communication_grid,
     read_communication,
@@ -94,10 +94,10 @@ def _section(folder: Path, preset: Preset, jobs: list[Job], rows: list[Row]) -> 
     }
 
 
-def _with_task_columns(rows: Sequence[Row], display: Display) -> tuple[list[Row], list[Column]]:
+def _with_task_columns(rows: Sequence[Row], display: Display) -> tuple[list[Row], list[TableColumn]]:
     """The rows with the values of the task's own columns, under the columns' headings, and these columns."""
     found = [{**row, **{column.heading: column.value(row) for column in display.columns}} for row in rows]
-    return found, [Column(column.heading, column.heading, column.format) for column in display.columns]
+    return found, [TableColumn(column.heading, column.heading, column.format) for column in display.columns]
 
 
 def _with_weighting(grid: Grid, rows: Sequence[Row]) -> Grid:
@@ -105,7 +105,7 @@ def _with_weighting(grid: Grid, rows: Sequence[Row]) -> Grid:
     return Grid([*grid.headings, "weighting"], [[*line, weighting[line[0]] or NO_VALUE] for line in grid.lines])
 
 
-def _seed_grid(rows: Sequence[Row], columns: Sequence[Column]) -> Grid:
+def _seed_grid(rows: Sequence[Row], columns: Sequence[TableColumn]) -> Grid:
     shown = columns_with_values(rows, columns)
     lines = [[row["arm"], str(row["seed"]), *(column.cell([row]) for column in shown)] for row in rows]
     return Grid(["arm", "seed", *(column.heading for column in shown)], lines)

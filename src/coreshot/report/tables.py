@@ -28,7 +28,7 @@ class Grid:
 
 
 @dataclass(frozen=True)
-class Column:
+class TableColumn:
     """A number of a row. A table leaves out a column that is None in each of its rows."""
 
     name: str
@@ -46,31 +46,31 @@ class Column:
         return f"{mean} ± {format(np.std(values, ddof=1), self.format)}"
 
 
-ACCURACY = Column("accuracy", "accuracy", ".3f")
-NLL = Column("nll", "NLL", ".3f")
-ECE = Column("ece", "ECE", ".3f")
-RMSE = Column("rmse", "RMSE", ".3f")
-METRICS = (ACCURACY, NLL, Column("brier", "Brier", ".3f"), ECE, RMSE)
+ACCURACY = TableColumn("accuracy", "accuracy", ".3f")
+NLL = TableColumn("nll", "NLL", ".3f")
+ECE = TableColumn("ece", "ECE", ".3f")
+RMSE = TableColumn("rmse", "RMSE", ".3f")
+METRICS = (ACCURACY, NLL, TableColumn("brier", "Brier", ".3f"), ECE, RMSE)
 SENT = (
-    Column("floats_up", "floats up", ",.0f"),
-    Column("floats_down", "floats down", ",.0f"),
-    Column("bytes_up", "bytes up", ",.0f"),
-    Column("bytes_down", "bytes down", ",.0f"),
+    TableColumn("floats_up", "floats up", ",.0f"),
+    TableColumn("floats_down", "floats down", ",.0f"),
+    TableColumn("bytes_up", "bytes up", ",.0f"),
+    TableColumn("bytes_down", "bytes down", ",.0f"),
 )
 COSTS = (
     *SENT,
-    Column("seconds_client", "seconds client", ".1f"),
-    Column("seconds_server", "seconds server", ".1f"),
+    TableColumn("seconds_client", "seconds client", ".1f"),
+    TableColumn("seconds_server", "seconds server", ".1f"),
 )
 CHECKS = (
-    Column("acceptance", "acceptance", ".2f"),
-    Column("r_hat", "R-hat", ".2f"),
-    Column("effective_samples", "effective samples", ".0f"),
-    Column("num_divergences", "divergences", ".0f"),
+    TableColumn("acceptance", "acceptance", ".2f"),
+    TableColumn("r_hat", "R-hat", ".2f"),
+    TableColumn("effective_samples", "effective samples", ".0f"),
+    TableColumn("num_divergences", "divergences", ".0f"),
 )
 
 
-def summary_grid(rows: Sequence[Mapping[str, Any]], columns: Iterable[Column]) -> Grid:
+def summary_grid(rows: Sequence[Mapping[str, Any]], columns: Iterable[TableColumn]) -> Grid:
     """One line per arm: mean ± standard deviation over seeds, and the number of seeds."""
     shown = columns_with_values(rows, columns)
     lines = [
@@ -87,7 +87,7 @@ def group_rows(rows: Iterable[Mapping[str, Any]], name: str) -> dict[str, list[M
     return groups
 
 
-def columns_with_values(rows: Sequence[Mapping[str, Any]], columns: Iterable[Column]) -> list[Column]:
+def columns_with_values(rows: Sequence[Mapping[str, Any]], columns: Iterable[TableColumn]) -> list[TableColumn]:
     return [column for column in columns if any(row.get(column.name) is not None for row in rows)]
 
 
