@@ -437,7 +437,7 @@ def test_a_state_that_nobody_has_described_is_refused(make_study, data):
     from coreshot.audit.statistics import record_statistics
 
     subject = make_subject(make_study(learner=SUBSET), data, "b")
-    with pytest.raises(CoreshotError, match="nothing says what to look at in a dict"):
+    with pytest.raises(CoreshotError, match="there are no statistics for a dict"):
         record_statistics(subject, {}, subject.target_record)
 
 
