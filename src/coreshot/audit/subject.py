@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 import jax
 import jax.numpy as jnp
@@ -23,7 +23,6 @@ from coreshot.audit.distances import between_records, single_record_classes
 from coreshot.config import choose
 from coreshot.data import FederatedData
 from coreshot.errors import CoreshotError
-from coreshot.methods import OneShot
 from coreshot.study import Study
 from coreshot.types import Points, concatenate_points
 
@@ -40,11 +39,6 @@ class Subject:
     sets: Mapping[Which, Points]
     # The other clients that a trial needs: all of them, with one record each, where clients share the noise; else none.
     others: Mapping[str, Points]
-
-    @property
-    def method(self) -> Any:
-        """Without an inference, because an audit looks at what arrives."""
-        return OneShot(self.study.learner, None) if self.study.learner else self.study.method  # type: ignore[arg-type]
 
     @cached_property
     def target_record(self) -> Points:
@@ -71,7 +65,7 @@ def take_record(points: Points, position: int) -> Points:
 
 def make_subject(study: Study, data: FederatedData, client: str | None = None, record: int | None = None) -> Subject:
     """By default the first client and its most exposed record."""
-    if study.method and study.method.num_rounds != 1:
+    if study.method.num_rounds != 1:
         raise CoreshotError(
             f"audit: the method has {study.method.num_rounds} rounds; "
             "only learners and methods of one round can be audited."
@@ -89,7 +83,7 @@ def make_subject(study: Study, data: FederatedData, client: str | None = None, r
         )
     sets = _make_sets(points, index, study)
     for which in WHICH:
-        study.check_fits(
+        study.check_records(
             sets[which], f"client {name}, without record {index}" if which == "without" else f"client {name}"
         )
     shares_noise = any(release.num_sharers > 1 for release in study.releases)

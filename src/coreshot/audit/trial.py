@@ -35,7 +35,7 @@ def run_trial(subject: Subject, which: Which, number: int, seed: int) -> Trial:
     """Each trial has its own randomness: learners draw from the seed, protecting noise from the operating system."""
     key = named_key(jax.random.key(seed), f"audit {which} {number}")
     clients = {**subject.others, subject.client: subject.sets[which]}
-    state = simulate(key, subject.study, subject.method, clients, Ledger())
+    state = simulate(key, subject.study, clients, Ledger())
     return Trial(
         which,
         number,

@@ -34,7 +34,7 @@ class Evaluated:
 def evaluate_model(
     model: FittedModel,
     x: Float[np.ndarray, "n ..."],
-    y: Float[np.ndarray, "n outputs"],
+    y: Shaped[np.ndarray, "n ..."],
     clients: Shaped[np.ndarray, " n"] | None,
 ) -> Evaluated:
     """`clients` has the name of each record's client, where it is known."""
@@ -52,7 +52,7 @@ def evaluate_model(
 def _evaluate_part(
     model: FittedModel,
     x: Float[np.ndarray, "n ..."],
-    y: Float[np.ndarray, "n outputs"],
+    y: Shaped[np.ndarray, "n ..."],
     chosen: Bool[np.ndarray, " n"],
 ) -> dict[str, Any]:
     x, y = x[chosen], y[chosen]
@@ -78,7 +78,7 @@ def model_page(folder: ModelFolder, model: FittedModel, found: Evaluated, source
         promise=promise(study.releases),
         releases=_release_grid(model),
         num_bins=NUM_BINS,
-        study=folder.study_text,
+        study=folder.study_file.text,
         study_hash=study.hash,
         settings=(folder.path / "model.toml").read_text(),
     )

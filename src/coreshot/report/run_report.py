@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +15,8 @@ from coreshot.errors import CoreshotError
 from coreshot.experiments.communication import Curve, Row, Unit
 from coreshot.experiments.preset import Preset
 from coreshot.experiments.run import Job, collect, finished_jobs, has_curve, load_presets, read_coresets
-from coreshot.fitted.metrics import NUM_BINS, predict
-from coreshot.fitted.posterior_file import posterior_of
+from coreshot.fitted.metrics import NUM_BINS
+from coreshot.fitted.posterior_file import read_posterior
 from coreshot.report.convergence import arm_role, draw_convergence
 from coreshot.report.drawing import Drawing, render
 from coreshot.report.images import IMAGE_CLIENTS, draw_images
@@ -190,9 +189,9 @@ def _panel(folder: Path, job: Job, note: str) -> Panel:
     model = job.model
     study = job.method_study if job.arm.method else job.study
     path = folder / job.folder / "posterior.safetensors"
-    posterior = posterior_of(study, path.read_bytes(), str(path))
+    posterior = read_posterior(study, path.read_bytes(), str(path))
     # A method of its own sends no points, or (DOSFL) points that are not like records.
     received = points_of(np.zeros((0, *model.input_shape)), np.zeros((0, model.num_outputs)))
     if job.arm.learner:
         received = concatenate_points([coreset.points for coreset in read_coresets(job, folder).values()])
-    return Panel(job.arm.label, note, partial(predict, model, posterior), received)
+    return Panel(job.arm.label, note, posterior, received)

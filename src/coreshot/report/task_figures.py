@@ -6,7 +6,7 @@ The task's `Display.plane` says whether functions are drawn as curves or as fiel
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,7 +23,7 @@ from matplotlib.patches import Patch
 from coreshot.data import FederatedData
 from coreshot.data.display import CurvePlane, Display, FieldPlane
 from coreshot.report.drawing import CLIENT_COLOURS, CURVE, REFERENCE, STYLE, Drawing
-from coreshot.types import Points, Predictive
+from coreshot.types import Points, Posterior
 
 CLASS_COLOURS = ("#123f8c", "#9b1420")
 # Paler than the points, so that a point can be seen on a field of its own class.
@@ -39,7 +39,7 @@ class Panel:
 
     label: str
     note: str  # a second, smaller line of the title: the arm's metrics
-    predict: Callable[[np.ndarray], Predictive]
+    posterior: Posterior
     received: Points  # from all clients, as the server got them
 
 
@@ -88,9 +88,9 @@ def _curve_panel(axes: Axes, plane: CurvePlane, data: FederatedData, panel: Pane
     for points, colour in zip(data.clients.values(), itertools.cycle(CLIENT_COLOURS), strict=False):
         axes.scatter(points.x[:, 0], points.y[:, 0], s=6, color=colour, alpha=0.7, lw=0, zorder=1)
     x = np.linspace(*plane.x, CURVE_POINTS)
-    predictive = panel.predict(x[:, None])
+    predictive = panel.posterior.predict(x[:, None])
     mean, deviation = np.asarray(predictive.mean)[:, 0], np.asarray(predictive.epistemic)[:, 0]
-    if _is_sampled(deviation):
+    if not panel.posterior.is_point_estimate:
         axes.fill_between(x, mean - deviation, mean + deviation, color=CURVE, alpha=0.25, lw=0, zorder=2)
     axes.plot(x, plane.true_function(x), color=REFERENCE, lw=0.9, ls="--", zorder=3)
     axes.plot(x, mean, color=CURVE, lw=1.6, zorder=4)
@@ -118,7 +118,11 @@ def _curve_legend(data: FederatedData) -> list[Any]:
 def _draw_fields(display: Display, plane: FieldPlane, data: FederatedData, panels: Sequence[Panel]) -> Drawing:
     """Lines with the probabilities of all arms, then lines with the deviations of the arms that sample."""
     fields = [_class_one_fields(plane, panel) for panel in panels]
-    sampled = [(panel, field) for panel, (_, field) in zip(panels, fields, strict=True) if _is_sampled(field)]
+    sampled = [
+        (panel, field)
+        for panel, (_, field) in zip(panels, fields, strict=True)
+        if not panel.posterior.is_point_estimate
+    ]
     num_columns = min(6, len(panels))
     num_top, num_bottom = -(-len(panels) // num_columns), -(-len(sampled) // num_columns)
     size = max(4.4, 1.75 * num_columns + 1.0), 1.75 * (num_top + num_bottom) + 0.5
@@ -160,7 +164,7 @@ def _class_one_fields(plane: FieldPlane, panel: Panel) -> tuple[Field, Field]:
     The grid is predicted in parts, because memory grows with samples x points x width of the network.
     """
     grid = np.stack(np.meshgrid(np.linspace(*plane.x, GRID_COLUMNS), np.linspace(*plane.y, GRID_LINES)), axis=-1)
-    parts = [panel.predict(lines.reshape(-1, 2)) for lines in np.split(grid, GRID_PARTS)]
+    parts = [panel.posterior.predict(lines.reshape(-1, 2)) for lines in np.split(grid, GRID_PARTS)]
     mean = np.concatenate([np.asarray(part.mean)[:, 1] for part in parts])
     deviation = np.concatenate([np.asarray(part.epistemic)[:, 1] for part in parts])
     return mean.reshape(GRID_LINES, GRID_COLUMNS), deviation.reshape(GRID_LINES, GRID_COLUMNS)
@@ -244,11 +248,6 @@ def _add_remark(axes: Axes, text: str) -> None:
 def _set_title(axes: Axes, panel: Panel) -> None:
     axes.set_title(panel.label, pad=16)
     axes.text(0.5, 1.03, panel.note, transform=axes.transAxes, ha="center", va="bottom", fontsize=8, color="#555555")
-
-
-def _is_sampled(deviation: Float[np.ndarray, ...]) -> bool:
-    """A MAP estimate is a posterior with one sample, which has no deviation."""
-    return bool(np.any(deviation > 0))
 
 
 def _dot(colour: str, label: str) -> Line2D:
