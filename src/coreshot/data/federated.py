@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
 from coreshot.data.display import Display
-from coreshot.types import Points
-
-Kind = Literal["classification", "regression"]
+from coreshot.types import Kind, Points
 
 
 @dataclass(frozen=True)
