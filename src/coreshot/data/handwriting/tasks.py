@@ -11,8 +11,9 @@ from pydantic import Field
 
 from coreshot.config import Count, settings
 from coreshot.data import store as shelf
+from coreshot.data.display import Display
 from coreshot.data.federated import FederatedData, Kind
-from coreshot.data.handwriting.labels import NUM_CLASSES
+from coreshot.data.handwriting.labels import CHARACTERS, NUM_CLASSES
 from coreshot.data.handwriting.pixels import IMAGE_SHAPE
 from coreshot.errors import CoreshotError
 from coreshot.types import Points, points_of
@@ -34,6 +35,7 @@ class Handwriting:
     kind: ClassVar[Kind] = "classification"
     input_shape: ClassVar[tuple[int, ...]] = (*IMAGE_SHAPE, 1)
     num_outputs: ClassVar[int] = NUM_CLASSES
+    display: ClassVar[Display] = Display(class_names=tuple(CHARACTERS), high_is_dark=True)
     task: ClassVar[str] = "handwriting"
     where_from: ClassVar[str] = ""
 
