@@ -18,7 +18,7 @@ from coreshot.learners.experts import Experts
 from coreshot.models import Model
 from coreshot.models.networks import ConvNet, Mlp, Network
 from coreshot.privacy.guarded_records import Records
-from coreshot.types import Points, points_of
+from coreshot.types import Points, make_points
 
 NUM_EXAMPLES = 200
 
@@ -64,7 +64,7 @@ def learner_of(update: Update, num_updates: int = 1) -> BpcFkl:
 def some_data(update: Update, seed: int) -> Points:
     draws = np.random.default_rng(seed)
     x = draws.random((NUM_EXAMPLES, *update.input_shape), np.float32)
-    return points_of(x, np.eye(update.num_outputs, dtype=np.float32)[np.arange(NUM_EXAMPLES) % update.num_outputs])
+    return make_points(x, np.eye(update.num_outputs, dtype=np.float32)[np.arange(NUM_EXAMPLES) % update.num_outputs])
 
 
 class Clients:

@@ -29,9 +29,9 @@ from coreshot.errors import CoreshotError
 from coreshot.learners import LEARNERS
 from coreshot.methods import METHODS, OneShot
 from coreshot.models.networks import Mlp
-from coreshot.privacy.guarded_records import behind_doors
+from coreshot.privacy.guarded_records import guard_records
 from coreshot.study import Agreement, Study
-from coreshot.types import points_of
+from coreshot.types import make_points
 from coreshot.wire.messages import Message, decode_message, encode_message
 
 MAX_SECONDS = 1.0
@@ -55,13 +55,13 @@ def seeds() -> list[tuple[str, bytes, Reader]]:
     """Of each kind a whole coreset, and how the server reads one."""
     agreement = Agreement(task="fuzz", kind="classification", input_shape=(4,), num_outputs=3, prior_precision=1.0)
     draws = np.random.default_rng(0)
-    points = points_of(draws.normal(size=(30, 4)), np.eye(3)[draws.integers(3, size=30)])
+    points = make_points(draws.normal(size=(30, 4)), np.eye(3)[draws.integers(3, size=30)])
     found = []
     for name, (key, settings) in WORK.items():
         work = decode_named(LEARNERS if key == "learner" else METHODS, settings, "fuzz", key)
         study = Study(agreement, Mlp(hidden=(4,), activation="relu"), **{key: work})
         method = study.method or OneShot(study.learner, None)  # type: ignore[arg-type]
-        asked = behind_doors({"a": points}, study.releases)
+        asked = guard_records({"a": points}, study.releases)
         answers = method.reply(
             jax.random.key(0),
             study.model,

@@ -15,9 +15,9 @@ from coreshot.fitted.model import _one_shot
 from coreshot.fitted.model import compare_clients
 from coreshot.fitted.model import fit
 from coreshot.keys import named_key
-from coreshot.privacy.guarded_records import behind_doors
+from coreshot.privacy.guarded_records import guard_records
 from coreshot.progress import Progress, Silent
-from coreshot.runtime.resumable import Resumable, name_of_work
+from coreshot.runtime.resumable import Resumable, hash_work
 from coreshot.study import Study
 from coreshot.wire.messages import Message, encode_message
 
@@ -45,7 +45,7 @@ def distill(
     sender, num_skipped = _one_shot(study, inference=None), 0
     study.check_fits(points, client)
     if study.learner and keep is not None:
-        learner = Resumable(study.learner, keep, name_of_work(study, points, client, seed), stop or threading.Event())
+        learner = Resumable(study.learner, keep, hash_work(study, points, client, seed), stop or threading.Event())
         sender, num_skipped = replace(sender, learner=learner), learner.num_skipped
     inbox = [Message("invitation", 0, {})]
     key = named_key(jax.random.key(seed), "clients")
@@ -62,7 +62,7 @@ def distill(
             shown.advance()
 
     answers = sender.reply(
-        key, study.model, behind_doors({client: points}, study.releases), inbox, study.shared_key, on_chunk
+        key, study.model, guard_records({client: points}, study.releases), inbox, study.shared_key, on_chunk
     )
     shown.end()
     return encode_message(answers[client][0], study_hash=study.hash, client=client, releases=study.releases)

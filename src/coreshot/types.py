@@ -32,7 +32,7 @@ class Points:
         return Points(self.x, self.y, weight)
 
 
-def points_of(x: Any, y: Any) -> Points:
+def make_points(x: Any, y: Any) -> Points:
     """Points of weight one."""
     x, y = jnp.asarray(x, jnp.float32), jnp.asarray(y, jnp.float32)
     # numpy makes the ones: jnp.ones would compile for each size anew, and clients have many sizes.
@@ -49,7 +49,7 @@ def pad_points(points: Points, size: int) -> Points:
     return jax.tree.map(pad, points)
 
 
-def room(num_points: int) -> int:
+def padded_size(num_points: int) -> int:
     """The next power of two: clients padded to it have few shapes, so there are few compilations."""
     return 1 << (num_points - 1).bit_length()
 

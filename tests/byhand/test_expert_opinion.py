@@ -8,7 +8,7 @@ import pytest
 from coreshot.keys import client_key
 from coreshot.learners.bpc_fkl import expert_opinion, telling_places
 from coreshot.learners.loop import distill
-from coreshot.privacy.guarded_records import behind_doors
+from coreshot.privacy.guarded_records import guard_records
 from coreshot.types import Points
 
 # Experts of one Dense layer, flat as (bias, slope 0, slope 1): three that differ in the slopes only.
@@ -69,12 +69,12 @@ def test_places_are_chosen_for_what_the_others_do_not_yet_carry(linear):
     assert sorted(places[1:]) == pytest.approx([-0.7, 0.7])
 
 
-def test_a_learned_coreset_carries_them_and_draws_more_experts(make_bpc, make_model, make_points):
-    clients = {"a": make_points("regression", 0, 12)}
+def test_a_learned_coreset_carries_them_and_draws_more_experts(make_bpc, make_model, sample_points):
+    clients = {"a": sample_points("regression", 0, 12)}
     keys = {"a": client_key(jax.random.key(0), 0, "a")}
     learner = make_bpc(guidance="client", sampling="randomised", num_data_draws=7, point_mass="data", step_size_y=0.1)
     model = make_model("regression")
-    coreset = distill(model, learner, behind_doors(clients, learner.releases(model)), keys, jax.random.key(9))[
+    coreset = distill(model, learner, guard_records(clients, learner.releases(model)), keys, jax.random.key(9))[
         "a"
     ].coreset
     weight = np.asarray(coreset.points.weight)

@@ -14,7 +14,7 @@ from coreshot.keys import fold_each
 from coreshot.learners.experts import Experts, bytes_needed, drawable_steps
 from coreshot.learners.loop import distill
 from coreshot.models.training import OPTIMIZERS, ascend, draw_batch
-from coreshot.privacy.guarded_records import Records, behind_doors
+from coreshot.privacy.guarded_records import Records, guard_records
 
 STEPS = [0, 2, 4, 6, 8, 10]  # of the small learner: 10 steps, every second saved, chains of 4
 NUM_STARTS = 4  # 0, 2, 4 and 6
@@ -63,8 +63,8 @@ def model(make_model):
 
 
 @pytest.fixture(scope="module")
-def points(make_points):
-    return make_points("regression", 0, 9)  # more than a batch of 8, so batches are drawn
+def points(sample_points):
+    return sample_points("regression", 0, 9)  # more than a batch of 8, so batches are drawn
 
 
 @pytest.fixture(scope="module")
@@ -264,7 +264,7 @@ def test_the_file_on_disk_has_its_size_from_the_beginning(make_bpc, model, point
 
 def learned(learner, model, points, shared_key):
     return distill(
-        model, learner, behind_doors({"a": points}, learner.releases(model)), {"a": jax.random.key(5)}, shared_key
+        model, learner, guard_records({"a": points}, learner.releases(model)), {"a": jax.random.key(5)}, shared_key
     )["a"].coreset
 
 

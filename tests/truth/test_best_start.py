@@ -8,13 +8,13 @@ from sklearn.datasets import make_moons
 
 from coreshot.learners.bpc_fkl import best_start, chain_ends
 from coreshot.learners.starts import between_neighbours, first_labels
-from coreshot.types import Points, points_of
+from coreshot.types import Points, make_points
 
 
 @pytest.fixture(scope="module")
 def data():
     x, label = make_moons(20, noise=0.1, random_state=0)
-    return points_of(x, np.eye(2)[label])
+    return make_points(x, np.eye(2)[label])
 
 
 @pytest.fixture(scope="module")

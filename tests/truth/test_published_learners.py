@@ -65,8 +65,8 @@ def test_last_layer_is_the_gaussian_posterior():
 
 
 @pytest.fixture(scope="module")
-def problem(make_model, make_points):
-    return make_model("classification"), make_points("classification", 0, 12)
+def problem(make_model, sample_points):
+    return make_model("classification"), sample_points("classification", 0, 12)
 
 
 def test_dm_is_zero_where_the_class_means_agree(problem):
@@ -82,7 +82,7 @@ def test_dm_is_zero_where_the_class_means_agree(problem):
     assert float(learner.loss(jax.random.key(0), model, shuffled, data, networks)) == pytest.approx(0, abs=1e-9)
 
 
-def test_the_same_shift_moves_both_sides(make_points):
+def test_the_same_shift_moves_both_sides(sample_points):
     learner = Dm(num_points=2, num_updates=1, step_size_x=0.1, max_shift=2)
     x = jax.random.normal(jax.random.key(0), (3, 6, 6, 1))
     np.testing.assert_array_equal(learner._shifted(x, jnp.asarray([1, -2])), np.roll(x, (1, -2), axis=(1, 2)))

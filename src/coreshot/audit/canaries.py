@@ -9,14 +9,14 @@ import numpy as np
 from jaxtyping import Float
 
 from coreshot.data import Kind
-from coreshot.types import Points, points_of
+from coreshot.types import Points, make_points
 
 
 def canary(points: Points, kind: Kind) -> Points:
     """One point: a real client could hold it, number by number."""
     y = np.asarray(points.y)
     label = np.eye(y.shape[1])[np.argmin(np.sum(y, axis=0))] if kind == "classification" else _far_corner(y)
-    return points_of(_far_corner(np.asarray(points.x))[None], label[None])
+    return make_points(_far_corner(np.asarray(points.x))[None], label[None])
 
 
 def _far_corner(values: Float[np.ndarray, "n ..."]) -> Float[np.ndarray, ...]:

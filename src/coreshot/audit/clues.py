@@ -27,7 +27,7 @@ from coreshot.methods.one_shot import OneShotState
 from coreshot.methods.private_pooled_dm import PooledState
 from coreshot.methods.private_spectral import CROSS_SHARE, PrivateState
 from coreshot.methods.spectral import SpectralState, centred
-from coreshot.types import Points, points_of
+from coreshot.types import Points, make_points
 
 CLOSEST = 1e-6  # of the records' distance; nearer makes no difference to the attacker
 RIDGE = 0.1  # of the model that is fitted to pseudo-points; kernels are at most 1
@@ -106,7 +106,7 @@ def received_points(subject: Subject, state: Any) -> Points | None:
         return state.coresets[subject.client].points
     if isinstance(state, DosflState):
         sent = state.distilled[subject.client]
-        return points_of(
+        return make_points(
             sent.x.reshape(-1, *subject.study.agreement.input_shape),
             sent.y.reshape(-1, subject.study.agreement.num_outputs),
         )

@@ -27,7 +27,7 @@ from coreshot.models import LogDensity, Model
 from coreshot.progress import Progress
 from coreshot.runtime.simulate import simulate
 from coreshot.study import Study
-from coreshot.types import Coreset, Params, Points, concatenate_points, points_of
+from coreshot.types import Coreset, Params, Points, concatenate_points, make_points
 from coreshot.wire.ledger import Ledger
 from coreshot.wire.messages import Message, encode_message
 
@@ -167,7 +167,7 @@ def _example_coreset(learner: Learner, model: Model, size: int) -> Coreset:
     labels = (
         jnp.full((size, model.num_outputs), 0.5) if is_soft else jax.nn.one_hot(jnp.zeros(size, int), model.num_outputs)
     )
-    points = points_of(jnp.zeros((size, *model.input_shape)), labels)
+    points = make_points(jnp.zeros((size, *model.input_shape)), labels)
     return Coreset(points.reweighted(jnp.full(size, 0.5)) if has_weights else points, jnp.asarray(1.0))
 
 

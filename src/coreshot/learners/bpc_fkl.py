@@ -41,7 +41,7 @@ from coreshot.errors import CoreshotError
 from coreshot.keys import fold_each, named_key
 from coreshot.learners.expert_store import train_experts
 from coreshot.learners.experts import Experts, ExpertSource, Recipe
-from coreshot.learners.protocol import COUNT, Health, health_of
+from coreshot.learners.protocol import COUNT, Health, make_health
 from coreshot.learners.randomised_map import Sampling, noise_scale, randomised
 from coreshot.learners.replay import open_pool
 from coreshot.learners.starts import between_neighbours, first_labels, noise_around_mean, weighted_mean
@@ -218,7 +218,7 @@ class BpcFkl:
             state, is_good, gradient_norm = self._update(part_keys, model, state, min(at_once, size - first))
             good.append(is_good)
             norms.append(gradient_norm)
-        health = health_of(
+        health = make_health(
             np.concatenate(good, axis=1), np.concatenate(norms, axis=1), state.num_updates_done, self.num_updates
         )
         return (self._finish(model, state) if state.num_updates_done == self.num_updates else state), health
@@ -309,7 +309,7 @@ def expert_opinion(
     In a label u: E_C[f(z)] = E_D[f(z)], so u is the experts' mean. (Of points that meet, the learned labels only agree on average.)
     The weights are together at most n_m, and none is 0, which would make its point padding.
     """
-    unravel = unraveller(model)
+    unravel = make_unravel(model)
 
     def one_client(points: Points, data: Points, experts: Array) -> tuple[Array, Array]:
         labels = jnp.mean(jax.vmap(lambda flat: model.apply(unravel(flat), points.x))(experts), axis=0)
@@ -329,7 +329,7 @@ def information(
     In the coordinates in which the experts' covariance is the identity, f(x) is its mean plus phi(x) . e, and an observation at x adds
     phi(x) phi(x)^T / noise_scale^2 to the precision of e. Of two such matrices the inner product is, but for a constant, cov(f(x), f(x'))^2.
     """
-    unravel = unraveller(model)
+    unravel = make_unravel(model)
     outputs = jax.vmap(lambda flat: model.apply(unravel(flat), jnp.concatenate([x, data.x])))(experts)
     deviation = outputs - jnp.mean(outputs, axis=0)
     covariance = jnp.einsum("eko,elo->kl", deviation[:, : len(x)], deviation) / deviation.shape[0] / deviation.shape[2]
@@ -404,7 +404,7 @@ def best_start(
     return draws[jnp.argmax(jnp.where(jnp.isnan(scores), -jnp.inf, scores))]
 
 
-def unraveller(model: Model) -> Callable[[Array], Params]:
+def make_unravel(model: Model) -> Callable[[Array], Params]:
     shapes = model.shapes()
     return ravel_pytree(jax.tree.map(lambda leaf: jnp.zeros(leaf.shape), shapes))[1]
 
@@ -467,7 +467,7 @@ def chain_ends(learner: BpcFkl, model: Model, points: Points, key: PRNGKey, star
             langevin_scale,
         )[0]
 
-    return model.each(chain)(jax.random.split(key, len(starts)), jax.vmap(unraveller(model))(starts))
+    return model.each(chain)(jax.random.split(key, len(starts)), jax.vmap(make_unravel(model))(starts))
 
 
 def perturbed(
@@ -475,4 +475,4 @@ def perturbed(
 ) -> Params:
     """Weights drawn around each end, as trees with a leading axis of chains times samples."""
     noise = jax.random.normal(key, (len(ends), num_samples, ends.shape[1]))
-    return jax.vmap(unraveller(model))((ends[:, None] + scale * noise).reshape(-1, ends.shape[1]))
+    return jax.vmap(make_unravel(model))((ends[:, None] + scale * noise).reshape(-1, ends.shape[1]))

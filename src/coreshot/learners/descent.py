@@ -17,7 +17,7 @@ from jaxtyping import Array, Float, Key
 
 from coreshot.config import Count, NonNegative, Positive, settings
 from coreshot.keys import fold_each
-from coreshot.learners.protocol import COUNT, Health, health_of
+from coreshot.learners.protocol import COUNT, Health, make_health
 from coreshot.learners.starts import between_neighbours, first_labels, noise_around_mean, random_records, weighted_mean
 from coreshot.models import Model
 from coreshot.models.training import OPTIMIZERS
@@ -132,7 +132,7 @@ class Descent:
         points, optimizer_state, networks, good, norms = _run(self, model, each, updates, state.data, _carried(state))
         done = state.num_updates_done + size
         state = replace(state, points=points, optimizer_state=optimizer_state, networks=networks, num_updates_done=done)
-        return state, health_of(np.asarray(good), np.asarray(norms), done, self.num_updates)
+        return state, make_health(np.asarray(good), np.asarray(norms), done, self.num_updates)
 
     def slower(self, state: DescentState, clients: np.ndarray) -> DescentState:
         return replace(state, step_scale=jnp.where(clients, state.step_scale / 2, state.step_scale))
@@ -190,6 +190,6 @@ def _run(
     return jax.vmap(one_client)(keys, data, carry)
 
 
-def of_class(points: Points, label: Array) -> Points:
+def select_class(points: Points, label: Array) -> Points:
     """The points of one class: all of them, with the others' weight at 0."""
     return points.reweighted(points.weight * points.y[:, label])

@@ -15,7 +15,7 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float
 
 from coreshot.config import settings
-from coreshot.learners.bpc_fkl import BpcFkl, chain_ends, unraveller
+from coreshot.learners.bpc_fkl import BpcFkl, chain_ends, make_unravel
 from coreshot.models import Model
 from coreshot.types import Points, PRNGKey
 
@@ -29,7 +29,7 @@ class Fbpc(BpcFkl):
         )
 
         def expected(points: Points, ends: Array, key: PRNGKey) -> Float[Array, ""]:
-            outputs = model.each(lambda flat: model.apply(unraveller(model)(flat), points.x))(ends)
+            outputs = model.each(lambda flat: model.apply(make_unravel(model)(flat), points.x))(ends)
             deviation = jax.lax.stop_gradient(jnp.std(outputs, axis=0))
             noise = jax.random.normal(key, (self.num_noise_samples, *outputs.shape))
             log_prob = jax.vmap(jax.vmap(lambda one: model.log_prob_each(one, points.y)))(outputs + deviation * noise)

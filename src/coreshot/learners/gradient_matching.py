@@ -19,7 +19,7 @@ from jaxtyping import Array, Float
 
 from coreshot.config import Count, Positive, settings
 from coreshot.errors import CoreshotError
-from coreshot.learners.descent import Descent, of_class
+from coreshot.learners.descent import Descent, select_class
 from coreshot.models import Model
 from coreshot.models.training import ascend
 from coreshot.types import Params, Points, PRNGKey
@@ -40,7 +40,7 @@ class GradientMatching(Descent):
     def loss(self, key: PRNGKey, model: Model, points: Points, data: Points, networks: Params) -> Float[Array, ""]:
         def of_label(key_and_label: tuple[PRNGKey, Array]) -> Array:
             key, label = key_and_label
-            real, pseudo = of_class(data, label), of_class(points, label)
+            real, pseudo = select_class(data, label), select_class(points, label)
             is_there = (jnp.sum(real.weight) > 0) & (jnp.sum(pseudo.weight) > 0)
             gap = distance(
                 _gradient(model, networks, _batch(key, real, self.batch_size)), _gradient(model, networks, pseudo)

@@ -18,7 +18,7 @@ from coreshot.keys import fold_each
 from coreshot.learners.protocol import Health, Learner, State
 from coreshot.models import Model
 from coreshot.privacy.guarded_records import Records, stacked
-from coreshot.types import Coreset, PRNGKey, room
+from coreshot.types import Coreset, PRNGKey, padded_size
 
 MAX_RETRIES = 10  # halvings of a client's step sizes before we give up: a factor of 1,000
 
@@ -54,7 +54,7 @@ def distill(
     groups = [names[first : first + group_size] for first in range(0, len(names), group_size)]
 
     def run(group: list[str]) -> dict[str, Distilled]:
-        size = max(room(clients[name].num_points) for name in group)
+        size = max(padded_size(clients[name].num_points) for name in group)
         records = stacked([clients[name] for name in group], size)
         return _distill_group(
             model, learner, group, jnp.stack([keys[name] for name in group]), records, shared_key, on_chunk, where

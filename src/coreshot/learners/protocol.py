@@ -27,7 +27,7 @@ class Health:
     num_updates: int  # of the whole run
 
 
-def health_of(good: np.ndarray, norms: np.ndarray, num_done: int, num_updates: int) -> Health:
+def make_health(good: np.ndarray, norms: np.ndarray, num_done: int, num_updates: int) -> Health:
     """From what a chunk noted of each client and update: whether its points were usable, and the gradient's norm."""
     size = good.shape[1]
     bad = np.where(good.all(axis=1), -1, good.argmin(axis=1))

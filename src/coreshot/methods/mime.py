@@ -33,7 +33,7 @@ from coreshot.methods.fed_avg import single
 from coreshot.methods.protocol import Answers, Invitation, OnChunk
 from coreshot.models import Model
 from coreshot.models.optimizers import Optimizer
-from coreshot.privacy.guarded_records import Records, exactly
+from coreshot.privacy.guarded_records import Records, exact_points
 from coreshot.privacy.releases import Release
 from coreshot.types import Params, Points, Posterior, PRNGKey
 from coreshot.wire.messages import Message, named_leaves, tree_of
@@ -106,7 +106,7 @@ class Mime:
                 _corrected_deltas, model, self, params, _read_optimizer(self.base_optimizer, params, message), control
             )
         return _rounds.answer(
-            model, run, key, message.round, exactly(clients, "local steps"), self.batch_size, self.local_steps
+            model, run, key, message.round, exact_points(clients, "local steps"), self.batch_size, self.local_steps
         )
 
     def check(self, model: Model, client: str, message: Message) -> None:

@@ -33,7 +33,7 @@ class Privacy:
     delta: Annotated[float, Field(gt=0, lt=0.1)]
 
 
-def event_of(release: Release) -> dp_accounting.DpEvent:
+def make_dp_event(release: Release) -> dp_accounting.DpEvent:
     import dp_accounting
 
     if release.is_exact or release.noise_multiplier is None:
@@ -52,13 +52,13 @@ def _accountant() -> pld.PLDAccountant:
 
 
 @lru_cache(maxsize=64)
-def epsilon_of(releases: tuple[Release, ...], delta: float) -> float:
+def compute_epsilon(releases: tuple[Release, ...], delta: float) -> float:
     """The smallest epsilon that these releases together keep; infinite where one of them is exact."""
     accountant = _accountant()
     for release in releases:
         if release.is_exact:
             return float("inf")
-        accountant.compose(event_of(release))
+        accountant.compose(make_dp_event(release))
     return float(accountant.get_epsilon(delta))
 
 
@@ -69,7 +69,7 @@ def noise_multiplier(privacy: Privacy, num_steps: int = 1, sampling_rate: float 
     from dp_accounting import rdp
 
     def event(multiplier: float) -> dp_accounting.DpEvent:
-        return event_of(Release("", "", "gaussian", 1.0, multiplier, num_steps, sampling_rate))
+        return make_dp_event(Release("", "", "gaussian", 1.0, multiplier, num_steps, sampling_rate))
 
     try:
         # Renyi accounting is quick and never below the truth, so the search for the tight answer, whose steps are slow, begins beside it.

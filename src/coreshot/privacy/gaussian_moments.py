@@ -49,7 +49,7 @@ class Deviations:
     cross: float
 
     @property
-    def beside(self) -> float:
+    def off_diagonal(self) -> float:
         """Of entries of the Gram matrix that are not on its diagonal."""
         return self.diagonal / float(np.sqrt(2))
 
@@ -97,7 +97,7 @@ def noisy_moments(records: Records, name: str, rows_of: Rows, cross_share: float
     of_gram = np.where(
         is_diagonal,
         rounded_gaussian(noise.diagonal * UNIT**2, is_diagonal.shape),
-        rounded_gaussian(noise.beside * UNIT**2, is_diagonal.shape),
+        rounded_gaussian(noise.off_diagonal * UNIT**2, is_diagonal.shape),
     )
     return Noisy(gram[upper] + of_gram, cross + rounded_gaussian(noise.cross * CROSS_UNIT, cross.shape))
 

@@ -79,11 +79,11 @@ def stacked(parts: Sequence[Records], size: int) -> Records:
     return Records(points, list(parts[0]._releases.values()))
 
 
-def behind_doors(clients: Mapping[str, Points], releases: Sequence[Release]) -> dict[str, Records]:
+def guard_records(clients: Mapping[str, Points], releases: Sequence[Release]) -> dict[str, Records]:
     return {name: Records(points, releases) for name, points in clients.items()}
 
 
-def exactly(clients: Mapping[str, Records], name: str) -> dict[str, Points]:
+def exact_points(clients: Mapping[str, Records], name: str) -> dict[str, Points]:
     """Of several clients, each its own."""
     return {client: records.exact(name) for client, records in clients.items()}
 

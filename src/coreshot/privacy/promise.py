@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from coreshot.privacy.accounting import epsilon_of
+from coreshot.privacy.accounting import compute_epsilon
 from coreshot.privacy.releases import Release
 
 
@@ -13,7 +13,7 @@ def promised_epsilon(releases: Sequence[Release]) -> float | None:
     deltas = [release.delta for release in releases]
     if not releases or any(release.is_exact for release in releases) or None in deltas:
         return None
-    return epsilon_of(tuple(releases), max(delta for delta in deltas if delta is not None))
+    return compute_epsilon(tuple(releases), max(delta for delta in deltas if delta is not None))
 
 
 def promise(releases: Sequence[Release]) -> str:

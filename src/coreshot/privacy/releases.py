@@ -48,7 +48,7 @@ def noise_share(num_sharers: int) -> float:
     return 1 / max(num_sharers - 1, 1)
 
 
-def are_same(declared: Sequence[Release], agreed: Sequence[Release]) -> bool:
+def releases_match(declared: Sequence[Release], agreed: Sequence[Release]) -> bool:
     """But for the last digits of a noise multiplier: the accountant's sums do not come out the same on every processor."""
     rounded = [tuple(replace(one, noise_multiplier=None) for one in releases) for releases in (declared, agreed)]
     multipliers = [[one.noise_multiplier or 0.0 for one in releases] for releases in (declared, agreed)]
@@ -57,7 +57,7 @@ def are_same(declared: Sequence[Release], agreed: Sequence[Release]) -> bool:
     )
 
 
-def releases_of(values: Any, where: str) -> tuple[Release, ...]:
+def parse_releases(values: Any, where: str) -> tuple[Release, ...]:
     """From the header of a message; the inverse of `to_dict`."""
     try:
         found = tuple(Release(**one) for one in values)

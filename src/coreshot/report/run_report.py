@@ -35,7 +35,7 @@ from coreshot.report.tables import (
 )
 from coreshot.report.task_figures import IMAGE_CLIENTS, Panel, draw, draw_images
 from coreshot.storage import read_json, write_bytes
-from coreshot.types import concatenate_points, points_of
+from coreshot.types import concatenate_points, make_points
 
 
 def write_report(folder: Path) -> Path:
@@ -178,7 +178,7 @@ def _panel(folder: Path, job: Job, data: FederatedData, note: str) -> Panel:
             note,
             model,
             posterior,
-            points_of(np.zeros((0, *model.input_shape)), np.zeros((0, model.num_outputs))),
+            make_points(np.zeros((0, *model.input_shape)), np.zeros((0, model.num_outputs))),
         )
     received = concatenate_points([coreset.points for coreset in load_state(job, folder).coresets.values()])
     return Panel(job.arm.label, note, model, posterior, received)

@@ -17,7 +17,7 @@ from typing import ClassVar, Protocol
 from coreshot.errors import CoreshotError
 from coreshot.learners.loop import clients_per_group
 from coreshot.methods.protocol import Method, OnChunk
-from coreshot.privacy.guarded_records import behind_doors
+from coreshot.privacy.guarded_records import guard_records
 from coreshot.runtime.worker_main import write_job
 from coreshot.runtime.worker_process import Worker
 from coreshot.study import Study
@@ -81,7 +81,7 @@ class Threads:
 
         def run(group: list[str]) -> list[tuple[str, Answer]]:
             began = time.perf_counter()
-            asked = behind_doors({name: clients[name] for name in group}, study.releases)
+            asked = guard_records({name: clients[name] for name in group}, study.releases)
             answers = method.reply(key, study.model, asked, inbox, study.shared_key, on_chunk)
             seconds = (time.perf_counter() - began) / num_threads / len(group)
             return [

@@ -46,7 +46,7 @@ class StoppedError(Exception):
     """Somebody has asked for a stop, and the work stands still between two chunks."""
 
 
-def name_of_work(study: Study, points: Points, client: str, seed: int) -> str:
+def hash_work(study: Study, points: Points, client: str, seed: int) -> str:
     """All that the result depends on."""
     digest = hashlib.sha256(
         json.dumps([study.hash, client, seed, version("coreshot"), version("jax"), jax.default_backend()]).encode()

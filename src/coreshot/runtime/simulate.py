@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from coreshot.errors import CoreshotError
 from coreshot.keys import named_key
 from coreshot.methods.protocol import Method, State
-from coreshot.privacy.guarded_records import behind_doors
+from coreshot.privacy.guarded_records import guard_records
 from coreshot.runtime.executors import Answer, Crew, Reply, Threads
 from coreshot.study import Study
 from coreshot.types import Points, PRNGKey
@@ -137,7 +137,7 @@ def _answers(
         yield from crew.answers(key, study, method, missing, inbox, on_chunk)
         return
     began = time.perf_counter()
-    answers = method.reply(key, study.model, behind_doors(missing, study.releases), inbox, study.shared_key, on_chunk)
+    answers = method.reply(key, study.model, guard_records(missing, study.releases), inbox, study.shared_key, on_chunk)
     encoded = {
         name: encode_message(answer, study_hash=study.hash, client=name, releases=study.releases)
         for name, (answer, _) in answers.items()

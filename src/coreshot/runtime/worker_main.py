@@ -18,12 +18,12 @@ import safetensors.numpy
 
 from coreshot.errors import CoreshotError
 from coreshot.methods import OneShot
-from coreshot.privacy.guarded_records import behind_doors
+from coreshot.privacy.guarded_records import guard_records
 from coreshot.runtime.compilation import keep_compiled
 from coreshot.runtime.worker_process import read_frame, write_frame
 from coreshot.study import Study
 from coreshot.study.site_records import read_points
-from coreshot.types import Points, PRNGKey, points_of
+from coreshot.types import Points, PRNGKey, make_points
 from coreshot.wire.messages import Message, decode_message, encode_message
 
 
@@ -70,7 +70,7 @@ def answer_job(head: Mapping[str, Any], parts: Sequence[bytes], answers: IO[byte
         replies = method.reply(
             key,
             study.model,
-            behind_doors({client: points}, study.releases),
+            guard_records({client: points}, study.releases),
             inbox,
             study.shared_key,
             lambda _: write_frame(answers, {"kind": "chunk"}),
@@ -87,7 +87,7 @@ def answer_job(head: Mapping[str, Any], parts: Sequence[bytes], answers: IO[byte
 
 def _points(data: bytes) -> Points:
     arrays = safetensors.numpy.load(data)
-    return points_of(arrays["x"], arrays["y"]).reweighted(jax.numpy.asarray(arrays["weight"]))
+    return make_points(arrays["x"], arrays["y"]).reweighted(jax.numpy.asarray(arrays["weight"]))
 
 
 def main() -> None:
