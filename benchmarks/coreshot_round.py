@@ -7,7 +7,7 @@ from turns import serve
 
 from coreshot.methods import FedAvg
 from coreshot.models.networks import ConvNet
-from coreshot.models.optimizers import Optimizer
+from coreshot.models.training import Optimizer
 from coreshot.runtime.simulate import simulate
 from coreshot.study import Agreement, Study
 from coreshot.types import make_points

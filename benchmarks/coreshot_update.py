@@ -13,7 +13,7 @@ from turns import serve
 from updates import CHANNELS, DENSE, MOONS_GROUPS, MOONS_HIDDEN, UPDATES, Update
 
 from coreshot.learners import BpcFkl
-from coreshot.learners.bpc_fkl import BpcState
+from coreshot.learners.descent import DescentState
 from coreshot.learners.experts import Experts
 from coreshot.models import Model
 from coreshot.models.networks import ConvNet, Mlp, Network
@@ -74,11 +74,11 @@ class Clients:
         self.learner, self.model = learner, model_of(update, network)
         self.states = [self._begin(some_data(update, client), jax.random.key(client)) for client in range(num_clients)]
 
-    def _begin(self, data: Points, key: jax.Array) -> BpcState:
+    def _begin(self, data: Points, key: jax.Array) -> DescentState:
         records = Records(jax.tree.map(lambda array: array[None], data), self.learner.releases(self.model))
         return self.learner.init(key[None], self.model, records, jax.random.key(0))
 
-    def _update_one(self, state: BpcState) -> None:
+    def _update_one(self, state: DescentState) -> None:
         after, _ = self.learner.step(jax.random.key(1)[None], self.model, state)
         jax.block_until_ready(after.points)
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, TypeAlias
+from dataclasses import dataclass, replace
+from typing import Any, Self, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -28,8 +28,8 @@ class Points:
     def num_points(self) -> int:
         return self.weight.shape[-1]
 
-    def reweighted(self, weight: Float[Array, " n"]) -> Points:
-        return Points(self.x, self.y, weight)
+    def reweighted(self, weight: Float[Array, " n"]) -> Self:
+        return replace(self, weight=weight)
 
 
 def make_points(x: Any, y: Any) -> Points:
@@ -40,7 +40,7 @@ def make_points(x: Any, y: Any) -> Points:
 
 
 def pad_points(points: Points, size: int) -> Points:
-    """The same points followed by zero-weight copies of nothing, so that ragged clients become rectangular."""
+    """The same points, padded with rows of weight zero, so that clients of different sizes have arrays of one shape."""
     missing = size - points.num_points
 
     def pad(array: Array) -> Array:

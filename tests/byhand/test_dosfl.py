@@ -8,7 +8,7 @@ import pytest
 from coreshot.errors import CoreshotError
 from coreshot.methods import Dosfl
 from coreshot.methods.dosfl import Distilled, distilled_loss, replay
-from coreshot.models.optimizers import Optimizer
+from coreshot.models.training import Optimizer
 from coreshot.types import make_points
 from coreshot.wire.messages import Message
 

@@ -13,7 +13,7 @@ from coreshot.errors import CoreshotError
 from coreshot.keys import fold_each
 from coreshot.learners.experts import Experts, bytes_needed, drawable_steps
 from coreshot.learners.loop import distill
-from coreshot.models.training import OPTIMIZERS, ascend, draw_batch
+from coreshot.models.training import ascend, draw_batch, make_optimizer
 from coreshot.privacy.guarded_records import Records, guard_records
 
 STEPS = [0, 2, 4, 6, 8, 10]  # of the small learner: 10 steps, every second saved, chains of 4
@@ -99,7 +99,7 @@ def test_checkpoint_equals_so_many_steps_by_hand(store, model, points, keys, sha
     learner, trajectory = make_bpc(), 1
     key = jax.random.fold_in(fold_each(keys, 0)[0], trajectory)
     step_keys = jax.random.split(key, (5, 2)).reshape(-1)[: STEPS[position]]
-    solver = OPTIMIZERS[learner.chain_optimizer](learner.experts.step_size)
+    solver = make_optimizer(learner.chain_optimizer, learner.experts.step_size)
 
     def log_density(key, params):
         batch = draw_batch(key, points, learner.batch_size)
@@ -313,7 +313,7 @@ def test_chains_that_do_not_fit_the_experts_are_refused(make_bpc, model, points,
 
 def test_ascend_with_sgd_is_gradient_ascent_by_hand():
     """log density -(p - 3)^2, step 0.1: p <- p + 0.2 (3 - p), so from 0: 0.6, 1.08, 1.464."""
-    solver, params = OPTIMIZERS["sgd"](0.1), {"p": jnp.array(0.0)}
+    solver, params = make_optimizer("sgd", 0.1), {"p": jnp.array(0.0)}
     found, _ = ascend(
         solver,
         lambda _, params: -((params["p"] - 3) ** 2),

@@ -5,7 +5,7 @@ import pytest
 from coreshot.config import decode, encode
 from coreshot.errors import CoreshotError
 from coreshot.methods import FedPa
-from coreshot.models.optimizers import Optimizer
+from coreshot.models.training import Optimizer
 from coreshot.types import make_points
 
 

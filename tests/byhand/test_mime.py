@@ -5,7 +5,7 @@ import pytest
 
 from coreshot.methods import Mime
 from coreshot.methods.rounds import full_gradient
-from coreshot.models.optimizers import Optimizer
+from coreshot.models.training import Optimizer
 from coreshot.types import make_points
 
 

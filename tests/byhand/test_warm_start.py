@@ -7,7 +7,7 @@ import pytest
 from coreshot.errors import CoreshotError
 from coreshot.methods import FedAvg, FedPa, Mime
 from coreshot.methods.warm_start import warm_start
-from coreshot.models.optimizers import Optimizer
+from coreshot.models.training import Optimizer
 from coreshot.types import Posterior
 
 ADAM = Optimizer(name="adam", step_size=0.1)

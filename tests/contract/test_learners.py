@@ -8,7 +8,7 @@ from coreshot.config import decode_named, encode_named
 from coreshot.errors import CoreshotError
 from coreshot.keys import client_key
 from coreshot.learners import LEARNERS
-from coreshot.learners.bpc_fkl import _run_chunk
+from coreshot.learners.descent import run_updates
 from coreshot.learners.expert_store import _trajectories
 from coreshot.learners.loop import distill
 from coreshot.methods.one_shot import coreset_message, message_coreset
@@ -164,7 +164,7 @@ def test_settings_survive_encoding(make_learner, name):
     assert hash(decoded) == hash(learner)
 
 
-@pytest.mark.parametrize("compiled", [_run_chunk, _trajectories], ids=["_run_chunk", "_trajectories"])
+@pytest.mark.parametrize("compiled", [run_updates, _trajectories], ids=["run_updates", "_trajectories"])
 def test_second_client_does_not_compile_again(compiled, make_bpc, make_model, sample_points, one_group):
     def run(seed):
         learner, model = (

@@ -12,7 +12,7 @@ from jax.flatten_util import ravel_pytree
 from coreshot.errors import CoreshotError
 from coreshot.models import Model
 from coreshot.models.networks import ConvNet, Mlp
-from coreshot.models.optimizers import Optimizer
+from coreshot.models.training import Optimizer
 from coreshot.privacy.dp_sgd import _normal, poisson_batches, private_descent
 from coreshot.privacy.guarded_records import Records
 from coreshot.privacy.per_example_gradients import _lengths, clipped_sum

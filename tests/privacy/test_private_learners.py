@@ -132,9 +132,9 @@ def test_settings_survive_and_regression_is_refused(make_private, make_model, sa
         learn(learner, make_model("regression"), {"a": sample_points("regression", 0, 12)})
 
 
-def test_guidance_by_the_client_is_refused(make_private):
-    with pytest.raises(CoreshotError, match="guidance"):
-        make_private("private_bpc_fkl", guidance="client")
+def test_a_start_at_the_records_is_refused(make_private):
+    with pytest.raises(CoreshotError, match="starts around start_value"):
+        make_private("private_bpc_fkl", start="between")
 
 
 def test_private_dm_matches_where_the_noise_allows_it(make_private, make_model, sample_points):

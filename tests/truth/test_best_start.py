@@ -20,7 +20,7 @@ def data():
 @pytest.fixture(scope="module")
 def scored(data, make_bpc, make_model):
     """The mean log-likelihood of the data after chains on the chosen start, and on eight other draws, with chains of another key."""
-    model, learner = make_model("classification"), make_bpc(guidance="client", coreset_chain_length=60)
+    model, learner = make_model("classification"), make_bpc(start="between", num_starts=64, coreset_chain_length=60)
     labels, weight = first_labels(model, data, 4), jnp.full(4, 5.0)
     inits = jax.vmap(lambda key: jax.flatten_util.ravel_pytree(model.init(key))[0])(
         jax.random.split(jax.random.key(9), 8)

@@ -10,7 +10,7 @@ from coreshot.methods import Dosfl
 from coreshot.methods.dosfl import Distilled, distilled_loss, replay
 from coreshot.models import Model
 from coreshot.models.networks import Mlp
-from coreshot.models.optimizers import Optimizer
+from coreshot.models.training import Optimizer
 from coreshot.types import Points, make_points
 
 BATCH = 256  # points a distilled step: of 66 activations each, against 1,153 weights

@@ -11,7 +11,7 @@ from safetensors.numpy import load_file
 from coreshot.methods import FedAvg, Mime
 from coreshot.methods import rounds as _rounds
 from coreshot.models.networks import Mlp
-from coreshot.models.optimizers import Optimizer
+from coreshot.models.training import Optimizer
 from coreshot.runtime.simulate import simulate
 from coreshot.study import Agreement, Study
 from coreshot.types import make_points

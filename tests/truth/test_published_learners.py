@@ -120,9 +120,8 @@ def test_matched_trajectories_go_through_the_chain(make_bpc, problem):
     ends = starts + 0.1
 
     def moved(delta):
-        return learner.gradient(
-            model, Points(points.x.at[1, 0].add(delta), points.y, points.weight), data, jax.random.key(0), starts, ends
-        )
+        shifted = Points(points.x.at[1, 0].add(delta), points.y, points.weight)
+        return learner.gradient(jax.random.key(0), model, shifted, data, (), (starts, ends))
 
     def loss(delta):
         shifted = Points(points.x.at[1, 0].add(delta), points.y, points.weight)
@@ -142,7 +141,7 @@ def test_function_space_contrast_vanishes_where_both_sides_agree(make_bpc, probl
     learner = plain(make_bpc, Fbpc, chain_step_size=1e-12)
     points = Points(data.x[:3], data.y[:3], data.weight[:3])
     starts = jnp.stack([ravel_pytree(model.init(jax.random.key(1)))[0]] * 2)
-    same = learner.gradient(model, points, data, jax.random.key(0), starts, starts)
+    same = learner.gradient(jax.random.key(0), model, points, data, (), (starts, starts))
     assert float(jnp.max(jnp.abs(same.x))) < 1e-6
-    other = learner.gradient(model, points, data, jax.random.key(0), starts, starts + 0.3)
+    other = learner.gradient(jax.random.key(0), model, points, data, (), (starts, starts + 0.3))
     assert float(jnp.max(jnp.abs(other.x))) > 1e-3

@@ -72,7 +72,7 @@ def _points(study: Study, data: bytes) -> Points | None:
     if study.learner is None:
         study.method.check(study.model, client, message)  # type: ignore[union-attr]
         return None
-    return message_coreset(message, study.model, client, getattr(study.learner, "coding", None)).points
+    return message_coreset(message, study.model, client, study.learner.coding).points
 
 
 def _nearness(study: Study, points: Points | None, against: Path) -> dict[str, Any]:

@@ -41,7 +41,7 @@ from coreshot.learners.starts import first_labels, noise_around_mean
 from coreshot.methods.fed_avg import single
 from coreshot.methods.protocol import Answers, Invitation, OnChunk
 from coreshot.models import Model
-from coreshot.models.optimizers import Optimizer
+from coreshot.models.training import Optimizer
 from coreshot.models.training import draw_batch
 from coreshot.privacy.guarded_records import Records
 from coreshot.privacy.releases import Release

@@ -34,7 +34,7 @@ from coreshot.methods.fed_avg import local_deltas, server_step, single
 from coreshot.methods.protocol import Answers, Invitation, OnChunk
 from coreshot.methods.rounds import RoundState
 from coreshot.models import Model
-from coreshot.models.optimizers import Optimizer
+from coreshot.models.training import Optimizer
 from coreshot.privacy.guarded_records import Records, exact_points
 from coreshot.privacy.releases import Release
 from coreshot.types import Params, Points, Posterior, PRNGKey

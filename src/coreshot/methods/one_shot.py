@@ -220,7 +220,7 @@ class OneShot:
 
     @property
     def _coding(self) -> PointCoding | None:
-        return getattr(self.learner, "coding", None)
+        return self.learner.coding
 
     def check(self, model: Model, client: str, message: Message) -> None:
         message_coreset(message, model, client, self._coding)

@@ -22,7 +22,7 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float, Int
 
 from coreshot.models import Model
-from coreshot.models.optimizers import Optimizer
+from coreshot.models.training import Optimizer
 from coreshot.privacy.guarded_records import Records
 from coreshot.privacy.per_example_gradients import clipped_sum
 from coreshot.types import Params, Points, PRNGKey

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from coreshot.keys import client_key
-from coreshot.learners.bpc_fkl import expert_opinion, telling_places
+from coreshot.learners.informative_start import select_informative_inputs, stationary_labels_and_weights
 from coreshot.learners.loop import distill
 from coreshot.privacy.guarded_records import guard_records
 from coreshot.types import Points
@@ -24,7 +24,7 @@ def as_points(inputs):
 
 def opinion(model, inputs, data, experts=EXPERTS):
     points, data = (jax.tree.map(lambda array: array[None], as_points(places)) for places in (inputs, data))
-    labels, weights = expert_opinion(model, points, data, experts)
+    labels, weights = stationary_labels_and_weights(model, points, data, experts)
     return np.asarray(labels)[0, :, 0], np.asarray(weights)[0]
 
 
@@ -64,7 +64,7 @@ def test_places_are_chosen_for_what_the_others_do_not_yet_carry(linear):
     """The middle carries the mean best; then the ends, which carry the slope, one after the other; the twin of the middle comes last."""
     data = as_points([[1.0, t] for t in np.linspace(-1, 1, 41)])
     candidates = jnp.asarray([[1.0, 0.01], [1.0, -0.7], [1.0, 0.0], [1.0, 0.7]])
-    places = np.asarray(telling_places(linear.model, candidates, 3, data, LINES[0]))[:, 1]
+    places = np.asarray(select_informative_inputs(linear.model, candidates, 3, data, LINES[0]))[:, 1]
     assert places[0] == pytest.approx(0.0)
     assert sorted(places[1:]) == pytest.approx([-0.7, 0.7])
 
@@ -72,7 +72,7 @@ def test_places_are_chosen_for_what_the_others_do_not_yet_carry(linear):
 def test_a_learned_coreset_carries_them_and_draws_more_experts(make_bpc, make_model, sample_points):
     clients = {"a": sample_points("regression", 0, 12)}
     keys = {"a": client_key(jax.random.key(0), 0, "a")}
-    learner = make_bpc(guidance="client", sampling="randomised", num_data_draws=7, point_mass="data", step_size_y=0.1)
+    learner = make_bpc(start="informative", sampling="randomised", num_data_draws=7, point_mass="data", step_size_y=0.1)
     model = make_model("regression")
     coreset = distill(model, learner, guard_records(clients, learner.releases(model)), keys, jax.random.key(9))[
         "a"
