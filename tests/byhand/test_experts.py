@@ -1,4 +1,6 @@
-"""Expert checkpoints: which steps are kept, that each is what so many steps by hand give, and that none aliases another."""
+"""Expert checkpoints: which steps are kept, that each is what so many steps by hand give, and that none aliases
+another.
+"""
 
 import errno
 import os
@@ -135,7 +137,9 @@ def test_changing_what_was_drawn_does_not_change_the_store(store, keys):
 
 
 def test_drawn_pairs_are_a_chain_apart(store, keys):
-    """Each start is some checkpoint r of some trajectory and its end is r + 4 steps of the same trajectory; all of them come up."""
+    """Each start is some checkpoint r of some trajectory and its end is r + 4 steps of the same trajectory; all of
+    them come up.
+    """
     starts, ends = (np.asarray(drawn)[0, 0] for drawn in store.sample(keys, 1, 200)[:2])
     seen = set()
     for start, end in zip(starts, ends, strict=True):
@@ -151,7 +155,9 @@ def by_replay(make_bpc, model, points, keys, shared_key, **changes):
 
 
 def test_replay_draws_the_very_pairs_that_a_store_holds(make_bpc, model, points, keys, shared_key, store):
-    """To 1e-6, as compiled differently. In 40 draws all 3 trajectories x 4 starts come up, in order, and over again after the last."""
+    """To 1e-6, as compiled differently. In 40 draws all 3 trajectories x 4 starts come up, in order, and over again
+    after the last.
+    """
     pool = by_replay(make_bpc, model, points, keys, shared_key)
     seen = []
     for update in range(20):

@@ -1,4 +1,6 @@
-"""What the experts say about points: the label is their mean, the weight what of the data's observations a point can carry."""
+"""What the experts say about points: the label is their mean, the weight what of the data's observations a point can
+carry.
+"""
 
 import jax
 import jax.numpy as jnp
@@ -42,7 +44,9 @@ def test_points_that_say_the_same_share_their_weight(linear):
 
 
 def test_a_point_where_the_experts_differ_more_carries_less(linear):
-    """An observation at (2, 0) says as much as four at (1, 0): deviations are twice, the information four times as large."""
+    """An observation at (2, 0) says as much as four at (1, 0): deviations are twice, the information four times as
+    large.
+    """
     assert opinion(linear.model, [[2.0, 0.0]], [[1.0, 0.0]] * 8)[1] == pytest.approx([2.0], rel=1e-4)
 
 
@@ -52,7 +56,9 @@ def test_together_they_are_at_most_the_number_of_examples(linear):
 
 
 def test_two_points_carry_a_straight_line_exactly(linear):
-    """Inputs t uniform on [-1, 1] have the second moment 1/3: two points at +- 1 / sqrt(3) with half of the mass each have the same."""
+    """Inputs t uniform on [-1, 1] have the second moment 1/3: two points at +- 1 / sqrt(3) with half of the mass each
+    have the same.
+    """
     data = [[1.0, t] for t in np.linspace(-1, 1, 201)]
     gauss = 1 / np.sqrt(3)
     assert opinion(linear.model, [[1.0, -gauss], [1.0, gauss]], data, LINES)[1] == pytest.approx(
@@ -61,7 +67,9 @@ def test_two_points_carry_a_straight_line_exactly(linear):
 
 
 def test_places_are_chosen_for_what_the_others_do_not_yet_carry(linear):
-    """The middle carries the mean best; then the ends, which carry the slope, one after the other; the twin of the middle comes last."""
+    """The middle carries the mean best; then the ends, which carry the slope, one after the other; the twin of the
+    middle comes last.
+    """
     data = as_points([[1.0, t] for t in np.linspace(-1, 1, 41)])
     candidates = jnp.asarray([[1.0, 0.01], [1.0, -0.7], [1.0, 0.0], [1.0, 0.7]])
     places = np.asarray(select_informative_inputs(linear.model, candidates, 3, data, LINES[0]))[:, 1]

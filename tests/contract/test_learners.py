@@ -1,4 +1,6 @@
-"""Every learner of the registry keeps the learners' contract: shapes, determinism, and a coreset that depends on its own client alone."""
+"""Every learner of the registry keeps the learners' contract: shapes, determinism, and a coreset that depends on its
+own client alone.
+"""
 
 import jax
 import numpy as np
@@ -35,8 +37,8 @@ KINDS = ("classification", "regression")
 OF_CLASSES = {"vbpc", "dm", "gradient_matching"}
 LEARNED = {name for name, values in SETTINGS.items() if not values and name != "everything"} | OF_CLASSES
 PAIRS = [(name, kind) for name in SETTINGS for kind in KINDS if not (name in OF_CLASSES and kind == "regression")]
-# Learned points agree to 1e-5 between groups of other sizes, not bit by bit: XLA splits sums differently for other shapes, and training
-# carries that on. The same holds for a mean over all records of a padded client.
+# Learned points agree to 1e-5 between groups of other sizes, not bit by bit: XLA splits sums differently for other
+# shapes, and training carries that on. The same holds for a mean over all records of a padded client.
 MOVES_IN_THE_LAST_BITS = {*((name, "classification") for name in LEARNED), ("class_mean", "regression")}
 # Learned groups compile for ten seconds each, and regression differs from classification in its likelihood only.
 IN_GROUPS = [
@@ -126,7 +128,9 @@ def test_does_not_depend_on_the_others_in_the_group(learn, make_clients, name, k
 def test_on_any_number_of_cores_and_beside_anyone_the_bits_are_the_same(
     make_learner, make_model, make_clients, monkeypatch, same, name, kind, num_cores
 ):
-    """As clients are grouped when nobody asks otherwise: the same bits as alone, and answers in the order of the question."""
+    """As clients are grouped when nobody asks otherwise: the same bits as alone, and answers in the order of the
+    question.
+    """
     clients = dict(reversed(make_clients(kind).items()))
     keys = {client: client_key(jax.random.key(0), 0, client) for client in clients}
     learner, model = make_learner(name), make_model(kind)

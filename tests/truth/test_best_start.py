@@ -1,4 +1,6 @@
-"""The chosen start is the one of many whose chains make the client's data most likely; it beats the draws that it was chosen from."""
+"""The chosen start is the one of many whose chains make the client's data most likely; it beats the draws that it was
+chosen from.
+"""
 
 import jax
 import jax.numpy as jnp
@@ -19,7 +21,9 @@ def data():
 
 @pytest.fixture(scope="module")
 def scored(data, make_bpc, make_model):
-    """The mean log-likelihood of the data after chains on the chosen start, and on eight other draws, with chains of another key."""
+    """The mean log-likelihood of the data after chains on the chosen start, and on eight other draws, with chains of
+    another key.
+    """
     model, learner = make_model("classification"), make_bpc(start="between", num_starts=64, coreset_chain_length=60)
     labels, weight = first_labels(model, data, 4), jnp.full(4, 5.0)
     inits = jax.vmap(lambda key: jax.flatten_util.ravel_pytree(model.init(key))[0])(

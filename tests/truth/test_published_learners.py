@@ -136,7 +136,9 @@ def test_matched_trajectories_go_through_the_chain(make_bpc, problem):
 
 
 def test_function_space_contrast_vanishes_where_both_sides_agree(make_bpc, problem):
-    """With chains that do not move, and experts' ends that are their starts, and no deviation between trajectories, FBPC's gradient is 0."""
+    """With chains that do not move, and experts' ends that are their starts, and no deviation between trajectories,
+    FBPC's gradient is 0.
+    """
     model, data = problem
     learner = plain(make_bpc, Fbpc, chain_step_size=1e-12)
     points = Points(data.x[:3], data.y[:3], data.weight[:3])

@@ -1,6 +1,8 @@
-"""What a preset will cost, said before any work: counts from its settings, bytes from an encoded message, time from a short calibration.
+"""What a preset will cost, said before any work: counts from its settings, bytes from an encoded message, time from a
+short calibration.
 
-Time is passes (one point, forward and backward) times the seconds of a pass, which a short loop of real training steps measures.
+Time is passes (one point, forward and backward) times the seconds of a pass, which a short loop of real training steps
+measures.
 """
 
 from __future__ import annotations
@@ -132,7 +134,8 @@ def _method_cost(preset: Preset, name: str, data: FederatedData, num_runs: int) 
     seconds = _timed(lambda: simulate(jax.random.key(0), study, short, data.clients, Ledger()), is_compiled=True)
     rounds = num_runs * preset.methods[name].num_rounds
     up, down = (rounds * ledger.bytes(direction) for direction in ("up", "down"))
-    wire = f"{rounds * ledger.floats('up'):,} floats, {up:,} bytes up; {rounds * ledger.floats('down'):,} floats, {down:,} bytes down"
+    floats_up, floats_down = (rounds * ledger.floats(direction) for direction in ("up", "down"))
+    wire = f"{floats_up:,} floats, {up:,} bytes up; {floats_down:,} floats, {down:,} bytes down"
     return num_runs * times * seconds, wire
 
 
@@ -184,7 +187,9 @@ def _probe(data: FederatedData, size: int = 25) -> Points:
 
 
 def _pass_seconds(model: Model, points: Points, num_weights: int, num_threads: int = 1) -> float:
-    """Of a training step, over its points and over the sets of weights that take it together, with so many threads doing the same."""
+    """Of a training step, over its points and over the sets of weights that take it together, with so many threads
+    doing the same.
+    """
     log_density = LogDensity(model, points)
     params = jax.vmap(model.init)(jax.random.split(jax.random.key(0), num_weights))
 

@@ -13,14 +13,14 @@ from coreshot.config import Count, NonNegativeInt, Positive, settings
 from coreshot.inference.protocol import Info
 from coreshot.keys import named_key
 from coreshot.models import LogDensity
-from coreshot.models.training import ascend, draw_batch, make_optimizer, shifted
+from coreshot.models.training import OptimizerName, ascend, draw_batch, make_optimizer, shifted
 from coreshot.types import Params, Posterior, PRNGKey
 
 
 def climb(
     log_density: LogDensity,
     params: Params,
-    optimizer: str,
+    optimizer: OptimizerName,
     step_size: float,
     num_steps: int,
     key: PRNGKey,

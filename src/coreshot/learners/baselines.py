@@ -59,7 +59,7 @@ class RandomSubset(Immediate):
 
 @settings
 class RawImages(Immediate):
-    """As many raw images as fit max_bytes, with fewer bits or pixels: the baseline for any learner that sends as much."""
+    """As many raw images as fit max_bytes, with fewer bits or pixels: the baseline for learners that send as much."""
 
     max_bytes: Count
     coding: PointCoding

@@ -178,7 +178,7 @@ class BpcFkl(Descent):
     def gradient(
         self, key: PRNGKey, model: Model, points: Points, data: Points, networks: PyTree[Array], drawn: PyTree[Array]
     ) -> Points:
-        """Of the KL. Drawn are weights of experts at steps r and r + L_D; the coreset's chains start from the former."""
+        """Of the KL. Drawn are weights of experts at steps r and r + L_D; the coreset's chains start from those at r."""
         (starts, ends), (key_chain, key_noise) = drawn, jax.random.split(key)
         coreset_ends = flat_chain_ends(self, model, points, key_chain, starts)
         key_data, key_coreset = jax.random.split(key_noise)
@@ -241,14 +241,14 @@ class BpcFkl(Descent):
         experts, length = self.experts, self.data_chain_length
         if experts.first_step + length > experts.num_steps:
             raise CoreshotError(
-                f"learner: a chain of data_chain_length {length} from experts.first_step {experts.first_step} on is longer "
-                f"than the experts' {experts.num_steps} steps; lower it or raise experts.num_steps."
+                f"learner: a chain of data_chain_length {length} from experts.first_step {experts.first_step} on is "
+                f"longer than the experts' {experts.num_steps} steps; lower it or raise experts.num_steps."
             )
         if length % experts.save_interval or experts.first_step % experts.save_interval:
             raise CoreshotError(
                 f"learner: data_chain_length {length} and experts.first_step {experts.first_step} must be multiples of "
-                f"experts.save_interval {experts.save_interval}, or a chain would start or end between two checkpoints; "
-                "change one of them."
+                f"experts.save_interval {experts.save_interval}, or a chain would start or end between two "
+                "checkpoints; change one of them."
             )
 
 

@@ -47,7 +47,7 @@ class BpcRkl(BpcFkl):
 
 
 def reverse_kl_gradient(model: Model, points: Points, data: Points, samples: Params) -> Points:
-    """From weights drawn from q_C (leading axis: samples): the sample covariance, as centred weights times the scores."""
+    """From weights drawn from q_C (leading axis: samples): the sample covariance, as centred weights times scores."""
     gap: Float[Array, " samples"] = model.each(
         lambda params: model.log_prob(params, data) - model.log_prob(params, points)
     )(samples)

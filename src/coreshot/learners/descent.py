@@ -178,7 +178,7 @@ def run_updates(
 ) -> tuple[
     tuple[Points, optax.OptState, PyTree[Array]], Bool[Array, "clients updates"], Float[Array, "clients updates"]
 ]:
-    """Updates one after the other, for each client: the new points, whether they are usable, and the gradient's norm."""
+    """A sequence of updates for each client: the new points, whether they are usable, and the gradients' norms."""
 
     def one_client(drawn: Any, data: Points, limits: tuple[Array, Array, Array], carry: Any) -> Any:
         step_scale, center, radius = limits
@@ -197,7 +197,7 @@ def run_updates(
         carry, (good, norms) = jax.lax.scan(update, carry, drawn)
         return carry, good, norms
 
-    return model.each(one_client)(drawn, data, limits, carry)  # type: ignore[no-any-return]
+    return model.each(one_client)(drawn, data, limits, carry)
 
 
 @settings

@@ -120,7 +120,8 @@ def _allocate(recipe: Recipe, shape: tuple[int, ...]) -> np.ndarray:
     if need > experts.byte_budget:
         raise CoreshotError(
             f"experts: {shape[0]} clients x {shape[1]} trajectories need {need:,} bytes of checkpoints, the budget is "
-            f"{experts.byte_budget:,}. Raise experts.byte_budget, save less often (save_interval {experts.save_interval}), "
+            f"{experts.byte_budget:,}. Raise experts.byte_budget, save less often (save_interval "
+            f"{experts.save_interval}), "
             'keep fewer trajectories, or set experts.store = "replay", which keeps none.'
         )
     if experts.store == "memory":
@@ -139,7 +140,7 @@ def _reserve(file: int, need: int) -> None:
         if error.errno not in (errno.ENOSPC, errno.EFBIG, errno.EDQUOT):
             raise
         raise CoreshotError(
-            f"experts: {need:,} bytes of checkpoints do not fit on the disk of {tempfile.gettempdir()}; free some, point "
-            'TMPDIR elsewhere, or set experts.store = "replay", which keeps none. Clients that are done are kept: the same '
-            "command continues with the others."
+            f"experts: {need:,} bytes of checkpoints do not fit on the disk of {tempfile.gettempdir()}; free some, "
+            'point TMPDIR elsewhere, or set experts.store = "replay", which keeps none. Clients that are done are kept: '
+            "the same command continues with the others."
         ) from None

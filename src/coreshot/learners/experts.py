@@ -22,7 +22,7 @@ from coreshot.config import Count, Positive, settings
 from coreshot.keys import named_key
 from coreshot.learners.randomised_map import Sampling, langevin_noise_scale, randomised
 from coreshot.models import Model
-from coreshot.models.training import ascend, draw_batch, make_optimizer
+from coreshot.models.training import OptimizerName, ascend, draw_batch, make_optimizer
 from coreshot.types import Params, Points, PRNGKey
 
 Carry: TypeAlias = tuple[Params, optax.OptState]
@@ -110,7 +110,7 @@ class Recipe:
 
     model: Model
     experts: Experts
-    optimizer: str
+    optimizer: OptimizerName
     batch_size: int
     chain_length: int
     sampling: Sampling

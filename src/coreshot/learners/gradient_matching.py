@@ -63,7 +63,7 @@ class GradientMatching(LossDescent):
         return jax.tree.map(lambda new, old: jnp.where(is_over, new, old), model.init(key), trained)
 
     def update_passes(self, model: Model, num_records: int) -> float:
-        """Each class's two gradients are computed twice, because `loss` is checkpointed; then the network is trained."""
+        """Each class's two gradients are computed twice (`loss` is checkpointed); then the network is trained."""
         gradients = 2 * model.num_outputs * (self.batch_size + self.num_points)
         return gradients + self.network_steps * self.num_points
 

@@ -49,8 +49,9 @@ class PrivateBpcFkl(BpcFkl):
     def __post_init__(self) -> None:
         if self.start != "mean" or self.experts.store == "replay":
             raise CoreshotError(
-                f'learner: private_bpc_fkl starts around start_value and keeps its experts, but start = "{self.start}" and '
-                f'experts.store = "{self.experts.store}"; remove start, and set experts.store to "memory" or "disk".'
+                f"learner: private_bpc_fkl starts around start_value and keeps its experts, but start = "
+                f'"{self.start}" and experts.store = "{self.experts.store}"; remove start, and '
+                'set experts.store to "memory" or "disk".'
             )
 
     def releases(self, model: Model) -> tuple[Release, ...]:

@@ -154,7 +154,7 @@ def _move(
     early: Carry,
     late: Carry,
 ) -> tuple[Carry, Carry]:
-    """Moves both ends of each pair to `start`: by one save interval, or a new trajectory from its initial weights on."""
+    """Moves both ends of each pair to `start`: by one save interval, or for a new trajectory from step 0."""
     interval = recipe.experts.save_interval
     first, length = recipe.experts.first_step // interval, recipe.chain_length // interval
 

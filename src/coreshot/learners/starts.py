@@ -34,11 +34,13 @@ FAR = 100.0  # points further from the client's mean than this many times its fa
 def check_start(start: Start, model: Model, has_experts: bool = False) -> None:
     if start in ("between", "records") and model.kind == "regression":
         raise CoreshotError(
-            f'learner: start = "{start}" takes records of a class, and regression has none; use "mean" or "informative".'
+            f'learner: start = "{start}" takes records of a class, and regression has none; '
+            'use "mean" or "informative".'
         )
     if start == "informative" and not has_experts:
         raise CoreshotError(
-            'learner: start = "informative" asks experts, and this learner has none; use "mean", "between" or "records".'
+            'learner: start = "informative" asks experts, and this learner has none; '
+            'use "mean", "between" or "records".'
         )
     if start == "informative" and model.kind == "classification":
         raise CoreshotError(
@@ -115,7 +117,7 @@ def between_neighbours(
 
 
 def random_records(key: PRNGKey, points: Points, labels: Float[Array, "points classes"]) -> Float[Array, "points ..."]:
-    """For each (one-hot) label a random record of that class, none twice before all of its class were drawn: raw data."""
+    """For each (one-hot) label a random record of that class, none twice before all of them were drawn: raw data."""
     lot = jax.vmap(lambda index: jax.random.uniform(jax.random.fold_in(key, index)))(jnp.arange(points.num_points))
     return points.x[_chosen(lot, points, labels)]
 

@@ -21,13 +21,14 @@ from coreshot.types import Params, Points, PRNGKey
 
 Fraction = Annotated[float, Field(ge=0, lt=1)]
 StepSize: TypeAlias = float | optax.Schedule
+OptimizerName: TypeAlias = Literal["adagrad", "adam", "adamw", "rmsprop", "sgd", "yogi"]
 
 
 @settings
 class Optimizer:
     """An optimiser of optax, by name; a line in OPTIMIZERS adds another."""
 
-    name: Literal["adagrad", "adam", "adamw", "rmsprop", "sgd", "yogi"]
+    name: OptimizerName
     step_size: Positive
     momentum: Fraction = 0.0  # of sgd and rmsprop
     b1: Fraction = 0.9  # of adam, adamw and yogi
@@ -55,7 +56,7 @@ OPTIMIZERS: dict[str, Callable[[Optimizer, StepSize], optax.GradientTransformati
 }
 
 
-def make_optimizer(name: Literal["adam", "sgd"], step_size: StepSize) -> optax.GradientTransformation:
+def make_optimizer(name: OptimizerName, step_size: StepSize) -> optax.GradientTransformation:
     """The optimiser of this name with its usual settings; the step size may be a schedule."""
     return OPTIMIZERS[name](Optimizer(name=name, step_size=1.0), step_size)
 

@@ -1,7 +1,7 @@
 """Guarded record access: methods and learners get a client's records as `Records`, through declared releases alone.
 
-Two types keep records and what was trained on them out of files. `Records.exact` gives `RecordPoints`, which a checkpoint
-refuses wherever it finds them. What a state needs of them goes into a `Local`, which is never written.
+Two types keep records and what was trained on them out of files. `Records.exact` gives `RecordPoints`, which a
+checkpoint refuses wherever it finds them. What a state needs of them goes into a `Local`, which is never written.
 """
 
 from __future__ import annotations
@@ -28,7 +28,9 @@ class RecordPoints(Points):
 
 @dataclass(frozen=True, repr=False)
 class Local(Generic[T]):
-    """A value that stays in this process, such as records or networks trained on them: no array tree, never serialised."""
+    """A value that stays in this process, such as records or networks trained on them: no array tree, never
+    serialised.
+    """
 
     value: T
 
@@ -39,8 +41,8 @@ class Local(Generic[T]):
 class Records:
     """Points of one client, or of a group with a leading client axis.
 
-    `exact` returns the records for a release that is declared as exact. For a release with a mechanism, only the mechanism
-    gets the records, and the caller gets its result.
+    `exact` returns the records for a release that is declared as exact. For a release with a mechanism, only the
+    mechanism gets the records, and the caller gets its result.
     """
 
     def __init__(self, points: Points, releases: Sequence[Release]) -> None:
@@ -92,8 +94,8 @@ class Records:
             )
         if self._left[name] < num_steps:
             raise CoreshotError(
-                f"privacy: release {name!r} was accounted for {release.num_steps} steps, of which {self._left[name]} are "
-                f"left, not {num_steps}; declare all of them in `releases`."
+                f"privacy: release {name!r} was accounted for {release.num_steps} steps, of which "
+                f"{self._left[name]} are left, not {num_steps}; declare all of them in `releases`."
             )
         self._left[name] -= num_steps
         return self._points, release

@@ -1,4 +1,5 @@
-"""A learner whose work can be interrupted: its state goes to a file between chunks, and the same work continues from there.
+"""A learner whose work can be interrupted: its state goes to a file between chunks, and the same work continues from
+there.
 
 The result has the same bytes as without the interruption. The `Local` fields of a state (records, experts) are never
 written; `init` computes them again from the same keys. Nothing is saved of learners that cannot do that (`can_resume`),
