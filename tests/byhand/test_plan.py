@@ -79,7 +79,7 @@ class CountingModel(Model):
     """Counts the points that are sent through the network, under every vmap and in every loop."""
 
     def _count(self, params, x):
-        # Both arguments are passed on, so that a vmap over either of them is seen.
+        # Both are passed on, so that a vmap over either of them is seen.
         jax.debug.callback(lambda *_: COUNTS.append(x.shape[0]), jax.tree.leaves(params)[0].sum(), x.sum())
 
     def apply(self, params, x):

@@ -1,6 +1,4 @@
-"""Private learners and private FedAvg: their promise, what they need of the records, and that they learn where the
-noise allows it.
-"""
+"""Private learners and private FedAvg: their promise, what they need of the records, and that they learn where the noise allows it."""
 
 from dataclasses import replace
 
@@ -101,9 +99,7 @@ def test_uses_what_it_declares_and_nothing_else(make_private, make_model, client
 
 @pytest.mark.parametrize("name", ["private_bpc_fkl", "private_dm"])
 def test_whether_there_is_an_answer_does_not_hang_on_one_record(make_private, make_study, name):
-    """Records of one class, or fewer than a coreset has points: an exact learner refuses them in words that tell of
-    it, a private one does not.
-    """
+    """Records of one class, or fewer than a coreset has points: an exact learner refuses them in words that tell of it, a private one does not."""
     private = replace(make_study("classification"), learner=make_private(name))
     for x, y in ((np.ones((30, 2)), np.zeros(30, int)), (np.ones((1, 2)), np.zeros(1, int))):
         assert send(private, x, y, client="a")
@@ -120,9 +116,7 @@ def test_two_runs_with_the_same_seeds_differ(make_private, make_model, clients, 
 
 @pytest.mark.parametrize("name", ["private_bpc_fkl", "private_dm"])
 def test_start_and_labels_are_the_same_for_any_records(make_private, make_model, name):
-    """Records of one class only, far away: the labels still cycle through all classes, and no start has seen where the
-    records are.
-    """
+    """Records of one class only, far away: the labels still cycle through all classes, and no start has seen where the records are."""
     learner, model = make_private(name), make_model("classification")
     far = {"a": make_points(np.full((30, 2), 500.0), np.tile([[0.0, 1.0]], (30, 1)))}
     coreset = learn(learner, model, far)["a"]
@@ -163,7 +157,6 @@ def fed_avg(make_study):
     def make(**changes):
         return replace(
             make_study("classification"),
-            learner=None,
             method=decode_named(METHODS, {**FED_AVG, **changes}, "test", "method"),
         )
 
@@ -178,7 +171,7 @@ def test_private_fed_avg_counts_every_step_of_every_round(fed_avg, clients):
     longer = fed_avg(num_rounds=30).releases[0]
     assert longer.noise_multiplier > 1.3 * release.noise_multiplier
     assert release.sampling_rate * 30 < 10, "divided by the batch size that the study names, whatever is drawn"
-    states = [simulate(jax.random.key(0), study, study.method, clients, Ledger()) for _ in range(2)]
+    states = [simulate(jax.random.key(0), study, clients, Ledger()) for _ in range(2)]
     assert not np.array_equal(*[np.asarray(jax.tree.leaves(state.params)[0]) for state in states])
 
 
@@ -196,7 +189,7 @@ def test_private_fed_avg_uses_what_it_declares_and_nothing_else(fed_avg, clients
 def test_private_fed_avg_learns_with_many_records(fed_avg, sample_points):
     study = fed_avg(num_rounds=20, batch_size=600)
     clients = {name: sample_points("classification", seed, 2000) for seed, name in enumerate("ab")}
-    state = simulate(jax.random.key(0), study, study.method, clients, Ledger())
+    state = simulate(jax.random.key(0), study, clients, Ledger())
     test = sample_points("classification", 9, 400)
     logits = study.model.apply(state.params, test.x)
     assert np.mean(np.argmax(logits, axis=1) == np.argmax(test.y, axis=1)) > 0.85

@@ -130,8 +130,8 @@ def _method_cost(preset: Preset, name: str, data: FederatedData, num_runs: int) 
     """Seconds, and what crosses the wire, from a round that is really run: the rounds of a method are alike."""
     short, times = _shortened(preset.methods[name])
     study, ledger = Study(preset.agreement(), preset.network, method=short), Ledger()
-    simulate(jax.random.key(0), study, short, data.clients, ledger)
-    seconds = _timed(lambda: simulate(jax.random.key(0), study, short, data.clients, Ledger()), is_compiled=True)
+    simulate(jax.random.key(0), study, data.clients, ledger)
+    seconds = _timed(lambda: simulate(jax.random.key(0), study, data.clients, Ledger()), is_compiled=True)
     rounds = num_runs * preset.methods[name].num_rounds
     up, down = (rounds * ledger.bytes(direction) for direction in ("up", "down"))
     floats_up, floats_down = (rounds * ledger.floats(direction) for direction in ("up", "down"))

@@ -178,7 +178,7 @@ class BpcFkl(Descent):
     def gradient(
         self, key: PRNGKey, model: Model, points: Points, data: Points, networks: PyTree[Array], drawn: PyTree[Array]
     ) -> Points:
-        """Of the KL. Drawn are weights of experts at steps r and r + L_D; the coreset's chains start from those at r."""
+        """Of the KL. Drawn are weights of experts at steps r and r + L_D; the coreset's chains start at r."""
         (starts, ends), (key_chain, key_noise) = drawn, jax.random.split(key)
         coreset_ends = flat_chain_ends(self, model, points, key_chain, starts)
         key_data, key_coreset = jax.random.split(key_noise)
