@@ -41,7 +41,7 @@ class Counted(Silent):
 
 @pytest.fixture
 def work(make_study, bpc_settings, tmp_path):
-    """Distil for the so-manieth time into the same folder; how many chunks that took, and the message (None: stopped)."""
+    """Distil once more into the same folder; how many chunks that took, and the message (None: stopped)."""
     draws = np.random.default_rng(0)
     x, y = draws.normal(size=(16, 2)), np.arange(16) % 2
 

@@ -174,6 +174,7 @@ def environment() -> dict[str, Any]:
         "machine": platform.machine(),
         "cores": os.cpu_count(),
         "backend": jax.default_backend(),
+        "devices": [device.device_kind for device in jax.devices()],
         **{name: version(name) for name in names},
     }
 
