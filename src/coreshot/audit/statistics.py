@@ -28,7 +28,7 @@ from coreshot.methods.one_shot import OneShotState
 from coreshot.methods.private_pooled_dm import PooledState
 from coreshot.methods.private_spectral import CROSS_SHARE, PrivateState
 from coreshot.methods.spectral import SpectralState, centred
-from coreshot.types import Points, points_of
+from coreshot.types import Points, make_points
 
 CLOSEST = 1e-6  # in units of the distance between records; smaller distances count as this
 KERNEL_RIDGE = 0.1  # of the model that is fitted to pseudo-points; its kernel is at most 1
@@ -107,7 +107,7 @@ def received_points(subject: Subject, state: Any) -> Points | None:
     if isinstance(state, DosflState):
         sent = state.distilled[subject.client]
         agreement = subject.study.agreement
-        return points_of(
+        return make_points(
             sent.x.reshape(-1, *agreement.input_shape),
             sent.y.reshape(-1, agreement.num_outputs),
         )

@@ -16,7 +16,7 @@ from coreshot.data.federated import FederatedData, Kind
 from coreshot.data.handwriting.labels import CHARACTERS, NUM_CLASSES
 from coreshot.data.handwriting.pixels import IMAGE_SHAPE
 from coreshot.errors import CoreshotError
-from coreshot.types import Points, points_of
+from coreshot.types import Points, make_points
 
 TEST_STREAM = 2**32  # client streams are CRC-32 numbers, which are smaller
 
@@ -97,7 +97,7 @@ class Handwriting:
 
 def _points(data: shelf.ImageSet, rows: np.ndarray) -> Points:
     images = data.images[rows].astype(np.float32)[..., None] / np.float32(255)
-    return points_of(images, np.eye(NUM_CLASSES, dtype=np.float32)[data.labels[rows]])
+    return make_points(images, np.eye(NUM_CLASSES, dtype=np.float32)[data.labels[rows]])
 
 
 @settings
