@@ -25,8 +25,8 @@ BY_HAND = {
     "dm": (DESCENT, 5 * (3 + 16)),
     # 3 points, a batch of 5, and 2 networks that are trained on 3 points
     "vbpc": ({**DESCENT, "num_networks": 2, "batch_size": 5}, 5 * (3 + 5 + 2 * 3)),
-    # 2 classes, twice 4 records and 3 points; then 2 steps on 3 points
-    "gradient_matching": ({**DESCENT, "batch_size": 4, "network_steps": 2}, 5 * (2 * 2 * (4 + 3) + 2 * 3)),
+    # twice 4 records of 2 classes; 3 points once, again for 2 classes, and in 2 steps of the network
+    "gradient_matching": ({**DESCENT, "batch_size": 4, "network_steps": 2}, 5 * (2 * 2 * 4 + 3 * (1 + 2 + 2))),
     # one batch of 64 under 2 networks, then 3 points in each update
     "private_dm": ({**DESCENT, "privacy": PRIVACY, "num_networks": 2, "records_each": 9.0}, 2 * 64 + 5 * 3),
     "everything": ({}, 0),

@@ -101,7 +101,7 @@ class BpcFkl(Descent):
     # In the chain a point counts as one observation (paper) or as n_m / K of them (ours).
     point_mass: Literal["unit", "data"] = "unit"
     sampling: Sampling = "map"  # of experts and chains: see coreshot.learners.randomised_map
-    # Of start = "between": `best_start` chooses among so many draws, which cost about as many updates; 1 takes the first.
+    # Of start = "between": `best_start` chooses among so many draws, which cost as many updates; 1 takes the first.
     num_starts: Count = 64
     # The gradient that step sizes are for: of the points' log-likelihoods summed, or averaged over the points.
     step_of: Literal["sum", "mean"] = "sum"

@@ -141,6 +141,6 @@ def _reserve(file: int, need: int) -> None:
             raise
         raise CoreshotError(
             f"experts: {need:,} bytes of checkpoints do not fit on the disk of {tempfile.gettempdir()}; free some, "
-            'point TMPDIR elsewhere, or set experts.store = "replay", which keeps none. Clients that are done are kept: '
-            "the same command continues with the others."
+            'point TMPDIR elsewhere, or set experts.store = "replay", which keeps none. Clients that are done are '
+            "kept: the same command continues with the others."
         ) from None

@@ -63,9 +63,13 @@ class GradientMatching(LossDescent):
         return jax.tree.map(lambda new, old: jnp.where(is_over, new, old), model.init(key), trained)
 
     def update_passes(self, model: Model, num_records: int) -> float:
-        """Each class's two gradients are computed twice (`loss` is checkpointed); then the network is trained."""
-        gradients = 2 * model.num_outputs * (self.batch_size + self.num_points)
-        return gradients + self.network_steps * self.num_points
+        """`loss` is checkpointed, so each class is computed again on the way back.
+
+        On the way there, the outputs at the points are the same for all classes, and jax computes them once.
+        """
+        records = 2 * model.num_outputs * self.batch_size
+        points = (model.num_outputs + 1 + self.network_steps) * self.num_points
+        return records + points
 
 
 def _batch(key: PRNGKey, points: Points, size: int) -> Points:

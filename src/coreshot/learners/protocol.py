@@ -71,10 +71,6 @@ class Learner(Protocol):
     def can_resume(self) -> bool:
         """Whether `init` makes the local part of the state again as it was, so that a saved state can be continued."""
 
-    @property
-    def coding(self) -> PointCoding | None:
-        """How its points travel; None: as float32."""
-
     def releases(self, model: Model) -> tuple[Release, ...]:
         """Everything that is computed from the records; `Records` refuses what is not declared here."""
 
