@@ -78,6 +78,7 @@ FLOATS = {
 
 def test_every_method_is_tested():
     elsewhere = {
+        "one_shot",
         "spectral",
         "private_spectral",
         "private_pooled_dm",

@@ -94,9 +94,8 @@ def test_the_same_data_give_the_same_bytes_whatever_the_key(study, clients, repl
 
 def test_neither_order_nor_occasion_matters_but_who_takes_part_does(study, replies):
     together = head_of(study, state_of(study, replies, NAMES)).mean
-    late = study.method.receive(
-        None, study.model, state_of(study, replies, NAMES[3:]), {name: replies[name] for name in NAMES[:3]}
-    )
+    first = {name: study.method.read(study.model, name, replies[name]) for name in NAMES[:3]}
+    late = study.method.receive(None, study.model, state_of(study, replies, NAMES[3:]), first)
     np.testing.assert_allclose(head_of(study, late).mean, together, rtol=1e-9)
     np.testing.assert_array_equal(head_of(study, state_of(study, replies, NAMES[::-1])).mean, together)
     assert not np.allclose(head_of(study, state_of(study, replies, NAMES[1:])).mean, together, rtol=1e-3)
