@@ -80,6 +80,8 @@ class Outline:
     privacy: dict[str, float] | None = None  # epsilon and delta of every arm that does not give its own
     sweep: Sweep | None = None
     match: str | None = None  # the arm whose quality others must reach, in the table of communication
+    # Arms that figures show first. A preset may inherit labels from its base that it has no arm for; they are skipped.
+    highlight: tuple[str, ...] = ()
     evaluate_every: Count = 1  # rounds between two points of a convergence curve
     prior_precision: NonNegative
     noise_scale: Positive = 1.0  # of the Gaussian likelihood
@@ -101,6 +103,7 @@ class Preset:
     seeds: tuple[int, ...]
     sweep: Sweep | None
     match: str
+    highlight: tuple[str, ...]
     evaluate_every: int
     resolved: dict[str, Any]  # the plain values it was made from, overrides included
 
@@ -247,6 +250,7 @@ def build_preset(name: str, values: Mapping[str, Any]) -> Preset:
         seeds=outline.seeds,
         sweep=outline.sweep,
         match=outline.match or MATCH,
+        highlight=outline.highlight,
         evaluate_every=outline.evaluate_every,
         resolved=dict(values),
     )
