@@ -14,7 +14,8 @@ from coreshot.data import TASKS, FederatedData
 from coreshot.data.display import Display, SummaryColumn
 from coreshot.experiments import run as experiments_run
 from coreshot.experiments.preset import build_preset, load_preset, preset_names
-from coreshot.experiments.run import finished_jobs, read_coresets, run
+from coreshot.experiments.run import run
+from coreshot.experiments.run_directory import finished_jobs, read_coresets
 from coreshot.report import run_report
 from coreshot.report.convergence import arm_role
 from coreshot.report.images import draw_images, gallery
