@@ -26,7 +26,7 @@ from coreshot.methods.dosfl import DosflState
 from coreshot.methods.one_shot import OneShotState
 from coreshot.methods.private_pooled_dm import PooledState
 from coreshot.methods.private_spectral import CROSS_SHARE, PrivateState
-from coreshot.methods.spectral import SpectralState, centred
+from coreshot.methods.spectral import SpectralState, center_labels
 from coreshot.types import Points, points_of
 
 CLOSEST = 1e-6  # of the records' distance; nearer makes no difference to the attacker
@@ -63,7 +63,7 @@ def _of_spectral(subject: Subject, state: SpectralState, target: Points) -> list
     joint = reduce(np.add, (group.joint for group in state.groups.values()))
     row, label, size = (
         state.map(target.x)[0].astype(np.float64),
-        centred(subject.study.model, np.asarray(target.y))[0],
+        center_labels(subject.study.model, np.asarray(target.y))[0],
         state.map.dimension,
     )
     return [float(row @ joint[:size, :size] @ row), float(row @ joint[:size, size:] @ label)]
