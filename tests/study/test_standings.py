@@ -9,7 +9,7 @@ import pytest
 
 from coreshot.api import distill
 from coreshot.data.files import read_records
-from coreshot.fitted.model import compare_clients
+from coreshot.fitted.model import compare_clients, read_messages
 from coreshot.study.file import read_study
 
 SEEDS = range(100, 108)

@@ -39,7 +39,7 @@ class Diagnostics:
 
 
 def diagnose(model: Model, posterior: Posterior, info: Info, probes: Float[Array, "n ..."]) -> Diagnostics:
-    """For a sampler's posterior. A point estimate, an ensemble or a closed form has no chains: it gets an empty report."""
+    """For a sampler's posterior. A point estimate or a closed form has no chains, and gets an empty report."""
     outputs = posterior.sample_outputs(probes) if "acceptance" in info else None
     if outputs is None:
         return Diagnostics.empty()

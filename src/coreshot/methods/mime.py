@@ -32,7 +32,7 @@ from coreshot.methods import rounds as _rounds
 from coreshot.methods.protocol import Invitation
 from coreshot.methods.rounds import STEPS, LocalWork, RoundMethod, RoundState, Update
 from coreshot.models import Model
-from coreshot.models.optimizers import Optimizer
+from coreshot.models.training import Optimizer
 from coreshot.privacy.releases import Release
 from coreshot.types import Params, Points, PRNGKey
 from coreshot.wire.messages import Message, named_leaves, tree_of

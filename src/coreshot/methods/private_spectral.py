@@ -85,7 +85,7 @@ class PrivateSpectral(NoisySumMethod):
         size = self.features.dimension + 1
         noise = deviations(self.noise_multiplier, CROSS_SHARE, self.noise_share)
         return (
-            Part("gram", (1, size * (size + 1) // 2), UNIT**2, noise.beside),
+            Part("gram", (1, size * (size + 1) // 2), UNIT**2, noise.off_diagonal),
             Part("cross", (1, size * model.num_outputs), CROSS_UNIT, noise.cross),
         )
 

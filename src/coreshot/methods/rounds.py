@@ -23,8 +23,8 @@ from coreshot.keys import client_key, named_key
 from coreshot.methods.protocol import Answers, OnChunk, PointInference
 from coreshot.models import Model
 from coreshot.models.parallel import map_in_threads
-from coreshot.privacy.guarded_records import Records, exactly
-from coreshot.types import Params, Points, PRNGKey, pad_points, room
+from coreshot.privacy.guarded_records import Records, exact_points
+from coreshot.types import Params, Points, PRNGKey, pad_points, padded_size
 from coreshot.wire.messages import Message, named_leaves, tree_of
 
 # Clients that are vmapped together. Fixed, because another number would round differently. For a wide network it is 1:
@@ -74,7 +74,7 @@ class RoundMethod(ABC):
         shared_key: PRNGKey,
         on_chunk: OnChunk,
     ) -> Answers:
-        run, points = self.local_work(model, inbox), exactly(clients, STEPS)
+        run, points = self.local_work(model, inbox), exact_points(clients, STEPS)
         return answer_in_groups(model, run, key, inbox[-1].round, points, self.batch_size, self.local_steps)
 
     def read(self, model: Model, client: str, message: Message) -> Update:
@@ -176,7 +176,7 @@ def answer_in_groups(
     at_once = 1 if model.is_wide else CLIENTS_AT_ONCE
 
     def run_group(names: list[str]) -> dict[str, dict[str, Params]]:
-        size = max(room(clients[name].num_points) for name in names)
+        size = max(padded_size(clients[name].num_points) for name in names)
         # A group that is not full is filled with its last client, so that a client alone at its own site rounds as
         # it does among others.
         full = [*names, *[names[-1]] * (at_once - len(names))]
@@ -197,7 +197,7 @@ def answer_in_groups(
 def _equal_shapes(clients: Mapping[str, Points], plans: Mapping[str, np.ndarray], at_once: int) -> list[list[str]]:
     groups: dict[tuple[int, ...], list[str]] = {}
     for name, points in clients.items():
-        groups.setdefault((room(points.num_points), *plans[name].shape), []).append(name)
+        groups.setdefault((padded_size(points.num_points), *plans[name].shape), []).append(name)
     return [names[first : first + at_once] for names in groups.values() for first in range(0, len(names), at_once)]
 
 

@@ -22,7 +22,7 @@ import scipy.optimize
 import scipy.special
 from jaxtyping import Array, Float
 
-from coreshot.spectral.calibration import Link, GroupedClassMeans, fit_link
+from coreshot.spectral.calibration import GroupedClassMeans, Link, fit_link
 from coreshot.spectral.coreset import Moments
 from coreshot.spectral.evidence import maximize_evidence, solve_ridge
 from coreshot.spectral.features import FeatureMap, UnitMap

@@ -69,8 +69,8 @@ def fit_private_posterior(
     """
     size, outputs = cross.shape
     centre = np.eye(outputs) - 1 / outputs
-    spectrum = denoise_gram(gram, noise.beside)
-    ridge = max(RIDGE * noise.beside * np.sqrt(size), 1e-9 * float(np.mean(spectrum.sizes)) + 1e-12)
+    spectrum = denoise_gram(gram, noise.off_diagonal)
+    ridge = max(RIDGE * noise.off_diagonal * np.sqrt(size), 1e-9 * float(np.mean(spectrum.sizes)) + 1e-12)
     gains = 1 / (spectrum.sizes + ridge)
     along = spectrum.vectors.T @ (cross @ centre)
     mean = spectrum.vectors @ (gains[:, None] * along)
