@@ -119,7 +119,7 @@ def test_no_soft_reset_leaves_the_start(slope):
 def distil(slope, method):
     """One update, and where it began."""
     key = jax.random.key(5)
-    return method.first_guess(jax.random.fold_in(key, 0), slope, DATA), method._distill(
+    return method.initial_batches(jax.random.fold_in(key, 0), slope, DATA), method._distill(
         key, slope, DATA, START, lambda clients: None
     )[0]
 

@@ -9,7 +9,7 @@ from coreshot.audit.bound import lower_bound
 from coreshot.audit.statistics import moment_statistic
 from coreshot.config import decode_named
 from coreshot.methods import METHODS
-from coreshot.methods.private_spectral import CROSS_SHARE, STATISTICS, _rows
+from coreshot.methods.private_spectral import CROSS_SHARE, STATISTICS, moment_rows
 from coreshot.privacy import gaussian_moments
 from coreshot.privacy.gaussian_moments import LABEL_UNIT, UNIT, Deviations, noisy_moments
 from coreshot.privacy.guarded_records import guard_records
@@ -47,7 +47,7 @@ def audited(study, seed, num_trials):
     draws = np.random.default_rng(seed)
     num = 20 + 5 * seed
     points = make_points(draws.normal(size=(num, 2)), np.eye(2)[draws.integers(2, size=num)])
-    rows, labels = _rows(study.method.map_of(study.model, study.shared_key), points)
+    rows, labels = moment_rows(study.method.draw_public(study.model, study.shared_key), points)
 
     def statistics(num_records):
         def rows_of(_):

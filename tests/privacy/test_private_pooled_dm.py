@@ -83,7 +83,7 @@ def received(study, replies, state=None):
 
 def exact_sums(study, clients):
     """Of all records, by a sum that knows nothing of whole numbers."""
-    networks = study.method.networks_of(study.model, study.shared_key)
+    networks = study.method.draw_public(study.model, study.shared_key)
     return sum(
         feature_rows(study.model, networks, np.asarray(points.x)).T @ np.asarray(points.y)
         for points in clients.values()
@@ -248,7 +248,7 @@ def test_a_class_is_trusted_as_far_as_it_stands_out_of_the_noise(make_pooled):
     means, counts = study.method.class_means(state)
     assert np.asarray(means.weight)[0] > 0.99
     assert np.asarray(means.weight)[1] < 0.99
-    points = study.method.points(jax.random.key(0), study.model, state)
+    points = study.method.match_points(jax.random.key(0), study.model, state)
     of_class = np.asarray(points.y).T @ np.asarray(points.weight)
     assert of_class[0] == pytest.approx(counts[0], rel=0.01)
     assert of_class[1] < 10, "the noise of a class without records counts for next to nothing"

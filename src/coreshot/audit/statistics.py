@@ -27,7 +27,7 @@ from coreshot.methods.dosfl import DosflState
 from coreshot.methods.one_shot import OneShotState
 from coreshot.methods.private_pooled_dm import PooledState
 from coreshot.methods.private_spectral import CROSS_SHARE, PrivateState
-from coreshot.methods.spectral import SpectralState, centred
+from coreshot.methods.spectral import SpectralState, center_labels
 from coreshot.types import Points, make_points
 
 CLOSEST = 1e-6  # in units of the distance between records; smaller distances count as this
@@ -63,7 +63,7 @@ def _private_pooled_statistics(subject: Subject, state: PooledState, target: Poi
 def _spectral_statistics(subject: Subject, state: SpectralState, target: Points) -> list[float]:
     joint = reduce(np.add, (group.joint for group in state.groups.values()))
     row = state.map(target.x)[0].astype(np.float64)
-    label = centred(subject.study.model, np.asarray(target.y))[0]
+    label = center_labels(subject.study.model, np.asarray(target.y))[0]
     size = state.map.dimension
     return [float(row @ joint[:size, :size] @ row), float(row @ joint[:size, size:] @ label)]
 

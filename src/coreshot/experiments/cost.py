@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -25,6 +24,7 @@ from coreshot.learners.protocol import LearningCost
 from coreshot.methods import Dosfl, FedPa
 from coreshot.methods.one_shot import coreset_message
 from coreshot.models import LogDensity, Model
+from coreshot.models.parallel import map_in_threads
 from coreshot.progress import Progress
 from coreshot.runtime.simulate import simulate
 from coreshot.study import Study
@@ -200,8 +200,7 @@ def _pass_seconds(model: Model, points: Points, num_weights: int, num_threads: i
 
         return model.each(lambda params: jax.lax.fori_loop(0, NUM_PROBES, step, params))(params)
 
-    with ThreadPoolExecutor(num_threads) as pool:
-        seconds = _timed(lambda: list(pool.map(lambda _: jax.block_until_ready(train(params)), range(num_threads))))
+    seconds = _timed(lambda: map_in_threads(lambda _: jax.block_until_ready(train(params)), range(num_threads)))
     return seconds / NUM_PROBES / points.num_points / num_weights
 
 

@@ -64,6 +64,10 @@ class Learner(Protocol):
         """K, the size of a client's coreset; None where it depends on the client's records."""
 
     @property
+    def coding(self) -> PointCoding | None:
+        """How points are written into a message; None: as float32."""
+
+    @property
     def num_chunks(self) -> int:
         """How often `step` is called; 0 where `init` does all the work."""
 
