@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -13,6 +13,7 @@ from jaxtyping import Array, Float, Key
 
 Params: TypeAlias = dict[str, Any]
 PRNGKey: TypeAlias = Key[Array, ""]
+Kind = Literal["classification", "regression"]  # of what is learned
 
 
 @jax.tree_util.register_dataclass

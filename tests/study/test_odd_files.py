@@ -74,7 +74,7 @@ def array():
 @pytest.mark.parametrize(
     ("data", "sentence"),
     [
-        (archive(images=np.zeros((2, 4, 4)))[:-40], "is not a whole npz file"),
+        (archive(images=np.zeros((2, 4, 4)))[:-40], "not a readable npz file"),
         (array(), "it is a single array, as in an npy file"),
         (archive(images=np.float32(3)), "images are an array"),
         (archive(images=np.full((2, 4, 4), "a")), "images are an array"),

@@ -8,8 +8,7 @@ from __future__ import annotations
 import numpy as np
 from jaxtyping import Float
 
-from coreshot.data import Kind
-from coreshot.types import Points, points_of
+from coreshot.types import Kind, Points, points_of
 
 
 def canary(points: Points, kind: Kind) -> Points:

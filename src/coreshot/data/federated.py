@@ -1,13 +1,10 @@
-"""Data as it lies in a federation: one Points per client, and test data that no client has."""
+"""Federated data: the points of each client, and test points that no client has."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
-from coreshot.types import Points
-
-Kind = Literal["classification", "regression"]
+from coreshot.types import Kind, Points
 
 
 @dataclass(frozen=True)

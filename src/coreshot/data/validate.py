@@ -6,9 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from coreshot.data.federated import Kind
 from coreshot.errors import CoreshotError
-from coreshot.types import Points, points_of
+from coreshot.types import Kind, Points, points_of
 
 
 def check_points(x: Any, y: Any, *, kind: Kind, input_shape: tuple[int, ...], num_outputs: int, client: str) -> Points:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 import scipy.linalg
@@ -20,9 +19,8 @@ from coreshot.spectral.calibration import Link, Spoken, fit_link
 from coreshot.spectral.coreset import Moments
 from coreshot.spectral.evidence import most_evident, solve
 from coreshot.spectral.features import FeatureMap, UnitMap
-from coreshot.types import Points, Predictive
+from coreshot.types import Kind, Points, Predictive
 
-Kind = Literal["classification", "regression"]
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,6 @@ from typing import Any
 import jax
 
 from coreshot.config import Count, NonNegative, Positive, decode, decode_named, encode, encode_named, settings
-from coreshot.data import Kind
 from coreshot.data.schema import Classes, Images, Quantity, Table, inputs_of, target_of
 from coreshot.data.validate import check_fits_learner
 from coreshot.errors import CoreshotError
@@ -21,7 +20,7 @@ from coreshot.methods.protocol import Method
 from coreshot.models import Model
 from coreshot.models.networks import NETWORKS, Network
 from coreshot.privacy.releases import Release
-from coreshot.types import Points, PRNGKey
+from coreshot.types import Kind, Points, PRNGKey
 
 
 @settings
