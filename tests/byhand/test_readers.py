@@ -109,7 +109,7 @@ def test_a_client_of_parquet_may_lie_in_two_files(three_clients, write_form, tmp
 
 @pytest.mark.parametrize("as_text", [False, True])
 def test_parquet_with_lists_of_numbers(as_text, three_clients, tmp_path):
-    """Whole numbers 0 to 255 on black paper; labels may be characters; numbers of clients get the name of their column."""
+    """Whole numbers 0 to 255 on black; labels may be characters; client numbers get the name of their column."""
     lines = [
         {
             "pixels": image.reshape(-1).tolist(),

@@ -129,7 +129,7 @@ def test_regression_points_lie_on_the_three_intervals():
 
 
 def test_regression_clients_are_not_identically_distributed():
-    """Chi-square of the table of counts: 8 degrees of freedom, so 40 is beyond chance; clients with equal shares stay below it."""
+    """Chi-square of the table of counts: 8 degrees of freedom, so 40 is beyond chance; equal shares stay below it."""
 
     def chi_square(counts):
         expected = counts.sum(axis=1, keepdims=True) * counts.sum(axis=0) / counts.sum()
@@ -155,7 +155,7 @@ def test_regression_noise_is_of_the_stated_deviation():
 def test_regression_truth_is_the_papers_function():
     data = make("regression", num_test=10)
     np.testing.assert_allclose(data.truth.y, true_function(np.asarray(data.truth.x, np.float64)), atol=1e-5)
-    # By hand: sin(0) = 0 and cos(0) = 1; at 1/2, sin(0.2 pi) = 0.587785 and cos(pi) = -1; the slope of the sine has the sign of x.
+    # By hand: sin(0) = 0 and cos(0) = 1; at 1/2, sin(0.2 pi) = 0.587785 and cos(pi) = -1; the sine is odd.
     np.testing.assert_allclose(
         true_function(np.array([0.0, 0.5, -0.5])), [1.5, 1.5 * 0.5877853 - 1.5, -1.5 * 0.5877853 - 1.5], atol=1e-6
     )
@@ -178,7 +178,7 @@ def distance_to_moons(points):
 
 
 def test_moons_lie_on_their_half_circles():
-    """The distance from a smooth curve is the normal part of the noise: its root mean square is noise_scale, to within 4 / sqrt(2 n)."""
+    """The distance from a smooth curve is the normal part of the noise: its rms is noise_scale within 4 / sqrt(2 n)."""
     test = make("moons").test
     rms = np.sqrt(np.mean(distance_to_moons(test) ** 2))
     assert rms == pytest.approx(0.14, rel=4 / np.sqrt(2 * test.num_points))

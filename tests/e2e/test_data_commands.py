@@ -1,4 +1,4 @@
-"""`coreshot data`: from files to the store to a task; and whatever is wrong with the files is one sentence, and leaves nothing."""
+"""`coreshot data`: from files to the store to a task; whatever is wrong with the files is one sentence."""
 
 import hashlib
 import io
@@ -278,7 +278,8 @@ def nothing_to_read(folder, clients, write_form):
 BAD = {
     "truncated JSON": (
         truncated_json,
-        r"a.json: not valid JSON at character \d+ of \d+, in the data of client f0001_11 .*it may be cut short: get it again",
+        r"a.json: not valid JSON at character \d+ of \d+, in the data of client f0001_11 "
+        r".*it may be cut short: get it again",
     ),
     "JSON of something else": (
         leaf_with(lambda content: content.pop("num_samples")),
@@ -306,11 +307,13 @@ BAD = {
     ),
     "LEAF with 63 labels": (
         leaf_with(lambda content: content["user_data"]["f0001_11"]["y"].__setitem__(3, 62)),
-        r"a.json, client f0001_11: label 62 of image 3 is none of the 62 classes \(0-9 are the digits, 10-35 A to Z, 36-61 a to z\); relabel",
+        r"a.json, client f0001_11: label 62 of image 3 is none of the 62 classes "
+        r"\(0-9 are the digits, 10-35 A to Z, 36-61 a to z\); relabel",
     ),
     "LEAF client in two files": (
         twice,
-        r"b.json, client f0000_10: this client was already in a.json, client f0000_10; point --from at files that have each client once",
+        r"b.json, client f0000_10: this client was already in a.json, client f0000_10; "
+        r"point --from at files that have each client once",
     ),
     "HDF5 without examples": (
         tff_with(lambda file: file.move("examples", "clients")),

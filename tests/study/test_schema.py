@@ -1,4 +1,4 @@
-"""Cells become numbers by public constants alone; what is missing or outside is counted, and refused where the study says so."""
+"""Cells become numbers by public constants alone; what is missing or outside is counted, or refused."""
 
 import numpy as np
 import pytest

@@ -69,7 +69,7 @@ def test_dirichlet_of_a_tiny_alpha_gives_each_class_to_one():
 
 
 def test_dirichlet_shares_have_the_variance_of_the_law():
-    """A share of Dirichlet(a, ..., a) over k parts has variance (1/k)(1 - 1/k) / (k a + 1); 500 draws know it to within about 10 %."""
+    """A share of Dirichlet(a, ..., a) over k parts has variance (1/k)(1 - 1/k) / (k a + 1); 500 draws: about 10 %."""
     shares = np.concatenate(
         [class_counts(partition("dirichlet", alpha=2.0, num_partitions=4, seed=seed))[0] / 200 for seed in range(500)]
     )

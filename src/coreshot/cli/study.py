@@ -15,7 +15,7 @@ from coreshot.cli.output import Json, console, print_facts, say, working, write_
 from coreshot.errors import CoreshotError
 
 if TYPE_CHECKING:
-    from coreshot.data.files import Encoded
+    from coreshot.data.files import EncodedRecords
     from coreshot.data.schema import Finding
     from coreshot.study import Study
 
@@ -157,7 +157,7 @@ def distill(
         say("warning: one record alone is in this file, without noise; whoever has the file may have the record.")
 
 
-def _distilled(study: Study, records: Encoded, client: str, seed: int, out: Path) -> bytes:
+def _distilled(study: Study, records: EncodedRecords, client: str, seed: int, out: Path) -> bytes:
     """Written to `out`; what a run that is stopped keeps lies beside it, and goes away with its end."""
     import threading
     from contextlib import nullcontext

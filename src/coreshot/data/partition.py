@@ -97,7 +97,7 @@ class Dirichlet:
 
 @settings
 class Pathological:
-    """The same number of classes for each partition; partitions with a class share its records (McMahan et al. 2017)."""
+    """The same number of classes for each partition; partitions share the records of a class (McMahan et al. 2017)."""
 
     num_partitions: Count
     num_classes_per_partition: Count
@@ -132,8 +132,8 @@ class Pathological:
             )
         if each * partitions < num_classes:
             raise CoreshotError(
-                f"pathological partition: {partitions} clients of {each} classes cannot hold all {num_classes} classes; "
-                "raise num_partitions or num_classes_per_partition."
+                f"pathological partition: {partitions} clients of {each} classes cannot hold "
+                f"all {num_classes} classes; raise num_partitions or num_classes_per_partition."
             )
         for _ in range(ATTEMPTS):
             chosen = np.stack([self._choose(draws, line, num_classes) for line in range(partitions)])
@@ -145,7 +145,8 @@ class Pathological:
                 break
         raise CoreshotError(
             f"pathological partition: {self.class_assignment_mode} assignment leaves "
-            f"{int(np.sum(~has.any(axis=0)))} of {num_classes} classes without a client; raise num_partitions or num_classes_per_partition."
+            f"{int(np.sum(~has.any(axis=0)))} of {num_classes} classes without a client; "
+            "raise num_partitions or num_classes_per_partition."
         )
 
     def _choose(self, draws: np.random.Generator, line: int, num_classes: int) -> np.ndarray:

@@ -21,7 +21,7 @@ from coreshot.progress import Progress
 from coreshot.runtime.simulate import Exchange
 from coreshot.storage import write_bytes
 from coreshot.wire.ledger import Ledger
-from coreshot.wire.messages import named_leaves, tree_of
+from coreshot.wire.messages import flatten_tree, unflatten_tree
 
 CHECKPOINT_EVERY = 10  # rounds
 
@@ -43,7 +43,7 @@ class RoundLog:
             "notes": self.notes,
             "seconds": self.seconds,
         }
-        arrays = {name: np.asarray(array, order="C") for name, array in named_leaves("state", self.state).items()}
+        arrays = {name: np.asarray(array, order="C") for name, array in flatten_tree("state", self.state).items()}
         return safetensors.numpy.save({**arrays, "log": np.frombuffer(json.dumps(words).encode(), np.uint8)})
 
     @classmethod
@@ -56,7 +56,7 @@ class RoundLog:
                 f"{where}: is not a checkpoint that can be read ({error}); remove it, and the arm begins anew."
             ) from None
         shapes = jax.tree.map(jnp.asarray, template)
-        loaded = tree_of({name: jnp.asarray(array) for name, array in arrays.items()}, "state", shapes, where)
+        loaded = unflatten_tree({name: jnp.asarray(array) for name, array in arrays.items()}, "state", shapes, where)
         state = jax.tree.map(lambda old, new: int(new) if isinstance(old, int) else new, template, loaded)
         return cls(Ledger.from_json_lines(words["ledger"]), state, words["curve"], words["notes"], words["seconds"])
 

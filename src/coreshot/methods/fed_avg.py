@@ -37,7 +37,7 @@ from coreshot.models.optimizers import Optimizer
 from coreshot.privacy.guarded_records import Records, exactly
 from coreshot.privacy.releases import Release
 from coreshot.types import Params, Points, Posterior, PRNGKey
-from coreshot.wire.messages import Message, named_leaves
+from coreshot.wire.messages import Message, flatten_tree
 
 
 @settings
@@ -69,7 +69,7 @@ class FedAvg:
         if state.round >= state.end:
             return None
         cohort = _rounds.choose_cohort(key, state.round, clients, self.cohort_size)
-        return Invitation(cohort, Message("weights", state.round, named_leaves("params", state.params)))
+        return Invitation(cohort, Message("weights", state.round, flatten_tree("params", state.params)))
 
     def reply(
         self,

@@ -38,7 +38,7 @@ from coreshot.models.optimizers import Optimizer
 from coreshot.privacy.guarded_records import Records, exactly
 from coreshot.privacy.releases import Release
 from coreshot.types import Params, Points, Posterior, PRNGKey
-from coreshot.wire.messages import Message, named_leaves
+from coreshot.wire.messages import Message, flatten_tree
 
 
 @settings
@@ -84,7 +84,7 @@ class FedPa:
         is_burn_in = state.round - (state.end - self.num_rounds) < self.burn_in_rounds
         cohort = _rounds.choose_cohort(key, state.round, clients, self.cohort_size)
         return Invitation(
-            cohort, Message("weights" if is_burn_in else "sample", state.round, named_leaves("params", state.params))
+            cohort, Message("weights" if is_burn_in else "sample", state.round, flatten_tree("params", state.params))
         )
 
     def reply(

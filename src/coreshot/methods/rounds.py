@@ -18,7 +18,7 @@ from coreshot.keys import client_key, named_key
 from coreshot.methods.protocol import Answers
 from coreshot.models import Model
 from coreshot.types import Params, Points, PRNGKey, pad_points, room
-from coreshot.wire.messages import Message, named_leaves, tree_of
+from coreshot.wire.messages import Message, flatten_tree, unflatten_tree
 
 CLIENTS_AT_ONCE = (
     5  # vmapped together; fixed, because another number would round differently. Of a wide network one: it fills a core
@@ -48,7 +48,7 @@ def choose_cohort(key: PRNGKey, round: int, clients: Sequence[str], size: int | 
 
 def update_message(round: int, num_examples: Array, **trees: Params) -> Message:
     """What a client answers: a delta or a gradient or both, and n_m, by which the server weighs them."""
-    arrays = {name: leaf for kind, tree in trees.items() for name, leaf in named_leaves(kind, tree).items()}
+    arrays = {name: leaf for kind, tree in trees.items() for name, leaf in flatten_tree(kind, tree).items()}
     kind = " and ".join(sorted(trees))
     return Message(kind, round, {**arrays, "num_examples": jnp.asarray(num_examples, jnp.float32).reshape(1)})
 
@@ -57,7 +57,7 @@ def check_update(model: Model, client: str, message: Message) -> None:
     """A delta or a gradient of the weights' shapes, and how many examples stand behind it."""
     where, shapes = f"client {client}, round {message.round}, {message.kind}", model.shapes()
     for name in message.kind.split(" and "):
-        tree_of(message.arrays, name, shapes, where)
+        unflatten_tree(message.arrays, name, shapes, where)
     count = message.arrays.get("num_examples", jnp.zeros(0))
     if count.shape != (1,) or not float(count[0]) > 0:
         raise CoreshotError(
@@ -76,14 +76,16 @@ def mean_update(model: Model, replies: Mapping[str, Message], name: str, round: 
     for client in sorted(replies):
         message = replies[client]
         check_update(model, client, message)
-        trees.append(tree_of(message.arrays, name, shapes, f"client {client}, round {message.round}, {message.kind}"))
+        trees.append(
+            unflatten_tree(message.arrays, name, shapes, f"client {client}, round {message.round}, {message.kind}")
+        )
         examples.append(message.arrays["num_examples"][0])
     share = jnp.stack(examples) / jnp.sum(jnp.stack(examples))
     return jax.tree.map(lambda *leaves: jnp.tensordot(share, jnp.stack(leaves), axes=1), *trees)
 
 
 def read_params(model: Model, message: Message) -> Params:
-    return tree_of(message.arrays, "params", model.shapes(), f"server, round {message.round}, {message.kind}")
+    return unflatten_tree(message.arrays, "params", model.shapes(), f"server, round {message.round}, {message.kind}")
 
 
 def plan_batches(key: PRNGKey, num_examples: int, batch_size: int, num_steps: int) -> Int[np.ndarray, "steps batch"]:

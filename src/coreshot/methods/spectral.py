@@ -29,7 +29,7 @@ from coreshot.spectral.coreset import Moments, spectral_rows
 from coreshot.spectral.features import AnyFeatures, FeatureMap, feature_map
 from coreshot.spectral.posterior import HeadPosterior, fit_head
 from coreshot.types import Points, PRNGKey
-from coreshot.wire.coding import decode_rows, finest_step
+from coreshot.wire.coding import decode_rows, find_finest_step
 from coreshot.wire.messages import Message
 
 NUM_GROUPS = 4  # of clients: each of so few is one, more fall into these by name. The link is measured on one with the head of the others
@@ -118,7 +118,7 @@ class Spectral:
         if self.max_bytes is None:
             return {"rows": jnp.asarray(joint), "step": _number(0.0)}
         finest = float(np.float32(np.max(np.abs(joint)) / 2**FINEST_BITS))
-        step, coded = finest_step(joint, finest, self.max_bytes)
+        step, coded = find_finest_step(joint, finest, self.max_bytes)
         return {"rows": jnp.asarray(np.frombuffer(coded, np.uint8)), "step": _number(step)}
 
     def check(self, model: Model, client: str, message: Message) -> None:

@@ -36,7 +36,7 @@ from coreshot.privacy.guarded_records import Records
 from coreshot.storage import write_bytes
 from coreshot.study import Study
 from coreshot.types import Points, PRNGKey
-from coreshot.wire.messages import named_leaves, tree_of
+from coreshot.wire.messages import flatten_tree, unflatten_tree
 
 SECONDS_BETWEEN_SAVES = 20.0
 MADE_AGAIN = ("data", "experts")  # fields of a learner's state
@@ -93,7 +93,7 @@ class Resumable:
         ):
             return
         words = {"chunk": np.asarray(self._chunk), "work": np.frombuffer(self._work.encode(), np.uint8)}
-        arrays = {name: np.asarray(array, order="C") for name, array in named_leaves("state", _tree(state)).items()}
+        arrays = {name: np.asarray(array, order="C") for name, array in flatten_tree("state", _tree(state)).items()}
         write_bytes(self._path, safetensors.numpy.save({**arrays, **words}))
 
     def _read(self) -> dict[str, np.ndarray] | None:
@@ -115,7 +115,7 @@ def _tree(state: State) -> dict[str, Any]:
 
 def _with_kept(state: State, kept: dict[str, np.ndarray], where: str) -> State:
     made = _tree(state)
-    loaded = tree_of(
+    loaded = unflatten_tree(
         {name: jnp.asarray(array) for name, array in kept.items()}, "state", jax.tree.map(jnp.asarray, made), where
     )
     return replace(state, **jax.tree.map(lambda old, new: int(new) if isinstance(old, int) else new, made, loaded))

@@ -11,7 +11,7 @@ from typing import Any
 import jax
 
 from coreshot.config import Count, NonNegative, Positive, decode, decode_named, encode, encode_named, settings
-from coreshot.data.schema import Classes, Images, Quantity, Table, inputs_of, target_of
+from coreshot.data.schema import Classes, Images, Quantity, Table, parse_inputs, parse_target
 from coreshot.data.validate import check_fits_learner
 from coreshot.errors import CoreshotError
 from coreshot.learners import LEARNERS, Learner
@@ -97,8 +97,8 @@ class Study:
             decode_named(NETWORKS, values.get("network", {}), f"{where}.network", "network"),
             decode_named(LEARNERS, values["learner"], f"{where}.learner", "learner") if "learner" in values else None,
             decode_named(METHODS, values["method"], f"{where}.method", "method") if "method" in values else None,
-            inputs_of(values["inputs"], f"{where}.inputs") if "inputs" in values else None,
-            target_of(values["target"], f"{where}.target") if "target" in values else None,
+            parse_inputs(values["inputs"], f"{where}.inputs") if "inputs" in values else None,
+            parse_target(values["target"], f"{where}.target") if "target" in values else None,
         )
 
     @property

@@ -1,4 +1,4 @@
-"""The 62 classes of handwriting: 0-9 the digits, 10-35 A to Z, 36-61 a to z, as in EMNIST by-class, LEAF, TFF, Flower."""
+"""The 62 classes of handwriting: 0-9 the digits, 10-35 A to Z, 36-61 a to z, as in EMNIST by-class, LEAF and TFF."""
 
 from __future__ import annotations
 
