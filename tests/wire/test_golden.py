@@ -38,7 +38,7 @@ def test_golden_message(project, same, name):
 
 @pytest.mark.parametrize("name", ["spectral-1", "private-spectral-1"])
 def test_golden_study_and_its_files_still_make_the_same_model(project, name):
-    """The study's hash is unchanged, so the files belong to it; they declare its releases; predictions are unchanged."""
+    """The hash is unchanged, so the files belong to the study; they declare its releases; predictions are the same."""
     folder = project / "tests" / "wire" / "golden" / name
     study, expected = read_study(folder / "study.toml"), json.loads((folder / "expected.json").read_text())
     files = [path.read_bytes() for path in sorted(folder.glob("*.coreset"))]

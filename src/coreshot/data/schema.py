@@ -106,7 +106,7 @@ class Table:
         return np.concatenate(parts, axis=1), findings
 
     def decode(self, x: Float[np.ndarray, "n d"]) -> dict[str, list[Any]]:
-        """Points of a coreset in readable form: numbers in their own units, of a category the value with most weight."""
+        """Points of a coreset in readable form: numbers in their units, of a category the value with most weight."""
         found: dict[str, list[Any]] = {}
         first = 0
         for column in self.columns:

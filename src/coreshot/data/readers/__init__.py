@@ -6,15 +6,18 @@ import re
 from pathlib import Path
 
 from coreshot.config import choose
-from coreshot.data.readers import leaf, npz, parquet, tff
+from coreshot.data.readers.leaf import read_leaf
+from coreshot.data.readers.npz import read_npz
+from coreshot.data.readers.parquet import read_parquet
 from coreshot.data.readers.protocol import FileFormat, SourceFile
+from coreshot.data.readers.tff import read_tff
 from coreshot.errors import CoreshotError
 
 FILE_FORMATS = {
-    "leaf": FileFormat((".json",), leaf.read, preparation="handwriting"),
-    "tff": FileFormat((".h5", ".hdf5"), tff.read, preparation="handwriting"),
-    "parquet": FileFormat((".parquet",), parquet.read),
-    "npz": FileFormat((".npz",), npz.read),
+    "leaf": FileFormat((".json",), read_leaf, preparation="handwriting"),
+    "tff": FileFormat((".h5", ".hdf5"), read_tff, preparation="handwriting"),
+    "parquet": FileFormat((".parquet",), read_parquet),
+    "npz": FileFormat((".npz",), read_npz),
 }
 
 

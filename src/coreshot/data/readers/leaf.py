@@ -18,7 +18,7 @@ from coreshot.errors import CoreshotError
 KEYS = ("users", "num_samples", "user_data")
 
 
-def read(file: SourceFile) -> Iterator[Batch]:
+def read_leaf(file: SourceFile) -> Iterator[Batch]:
     content = _parse(file)
     users, sizes, data = (content[key] for key in KEYS)
     if not isinstance(users, list) or not isinstance(sizes, list) or not isinstance(data, dict):

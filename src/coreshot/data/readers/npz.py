@@ -24,7 +24,7 @@ INPUT_KEYS, LABEL_KEYS = ("images", "x"), ("labels", "y")
 CLIENT_KEYS = ("clients", "writers")
 
 
-def read(file: SourceFile) -> Iterator[Batch]:
+def read_npz(file: SourceFile) -> Iterator[Batch]:
     arrays = load_arrays(file.path, file.name)
     inputs = stack_inputs(_pop(file, arrays, INPUT_KEYS), file.name)
     labels = _pop(file, arrays, LABEL_KEYS)

@@ -40,7 +40,7 @@ class _Layout:
     class_names: tuple[str, ...] | None
 
 
-def read(file: SourceFile) -> Iterator[Batch]:
+def read_parquet(file: SourceFile) -> Iterator[Batch]:
     import pyarrow as arrow
     import pyarrow.parquet
 

@@ -14,7 +14,7 @@ from coreshot.data.readers.protocol import Batch, SourceFile, stack_inputs
 from coreshot.errors import CoreshotError
 
 
-def read(file: SourceFile) -> Iterator[Batch]:
+def read_tff(file: SourceFile) -> Iterator[Batch]:
     import h5py
 
     try:
