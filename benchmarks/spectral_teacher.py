@@ -29,7 +29,7 @@ def learned(job: Job, clients: Mapping[str, Points], **replies: Any) -> Any:
     """The posterior of the job's method from these clients."""
     study, key = job.method_study, named_key(job.key, f"method {job.arm.method}")
     method: Any = study.method
-    state = simulate(key, study, method, clients, Ledger(), **replies)
+    state = simulate(key, study, clients, Ledger(), **replies)
     return method.posterior(named_key(key, "posterior"), study.model, state)[0]
 
 

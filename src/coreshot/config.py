@@ -6,11 +6,12 @@ import dataclasses
 import difflib
 import json
 import tomllib
-from collections.abc import Mapping
-from typing import Annotated, Any, TypeVar
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, Protocol, TypeVar, runtime_checkable
 
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass as _pydantic_dataclass
+from pydantic.fields import FieldInfo
 from typing_extensions import dataclass_transform
 
 from coreshot.errors import CoreshotError
@@ -56,6 +57,11 @@ def decode_named(registry: Mapping[str, type[Any]], values: Mapping[str, Any], w
     return decode(cls, {key: value for key, value in values.items() if key != "name"}, where)
 
 
+def has_setting(registry: Mapping[str, type[Any]], name: Any, setting: str) -> bool:
+    """Whether what is registered under this name has such a setting; a name that is not registered has none."""
+    return name in registry and any(field.name == setting for field in dataclasses.fields(registry[name]))
+
+
 def parse_assignment(text: str) -> tuple[str, Any]:
     """The key and the value of `--set a.b=1`, the value in TOML's notation."""
     key, equals, value = text.partition("=")
@@ -67,14 +73,54 @@ def parse_assignment(text: str) -> tuple[str, Any]:
         return key.strip(), value.strip()  # a bare word is a string, as people type it
 
 
+@runtime_checkable
+class Encodes(Protocol):
+    """Settings that hold something registered, whose name must not be lost."""
+
+    def encode(self, encode_part: Callable[[Any], dict[str, Any]]) -> dict[str, Any]: ...
+
+
 def encode(value: Any) -> dict[str, Any]:
     """Plain values of a settings dataclass, the inverse of `decode`."""
+    if isinstance(value, Encodes):
+        return value.encode(encode)
     return {key: list(item) if isinstance(item, tuple) else item for key, item in dataclasses.asdict(value).items()}
 
 
-def encode_named(registry: Mapping[str, type[Any]], value: Any) -> dict[str, Any]:
+def encode_named(
+    registry: Mapping[str, type[Any]], value: Any, encode_part: Callable[[Any], dict[str, Any]] = encode
+) -> dict[str, Any]:
     name = next(name for name, cls in registry.items() if type(value) is cls)
-    return {"name": name, **encode(value)}
+    return {"name": name, **encode_part(value)}
+
+
+def canonical(value: Any) -> dict[str, Any]:
+    """Plain values of a settings dataclass without those at their defaults: a later version's new setting changes
+    nothing here. `name` always stays, since it tells one kind of settings from another."""
+    if isinstance(value, Encodes):
+        return value.encode(canonical)
+    return {
+        field.name: _canonical_item(getattr(value, field.name))
+        for field in dataclasses.fields(value)
+        if field.name == "name" or not _is_default(field, getattr(value, field.name))
+    }
+
+
+def _canonical_item(item: Any) -> Any:
+    if dataclasses.is_dataclass(item):
+        return canonical(item)
+    if isinstance(item, tuple | list):
+        return [_canonical_item(part) for part in item]
+    if isinstance(item, dict):
+        return {key: _canonical_item(part) for key, part in item.items()}
+    return item
+
+
+def _is_default(field: dataclasses.Field[Any], item: Any) -> bool:
+    default = field.default_factory() if callable(field.default_factory) else field.default
+    # A pydantic Field(...) as default is described there, not given here.
+    default = default.get_default(call_default_factory=True) if isinstance(default, FieldInfo) else default
+    return bool(type(default) is type(item) and default == item)
 
 
 def explain(error: ValidationError, cls: type[Any], where: str) -> str:

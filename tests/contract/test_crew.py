@@ -8,7 +8,7 @@ import pytest
 
 from coreshot.config import decode_named
 from coreshot.errors import CoreshotError
-from coreshot.inference import INFERENCES
+from coreshot.inference.registry import INFERENCES
 from coreshot.methods import OneShot
 from coreshot.runtime.executors import Processes, Reply, Threads
 from coreshot.runtime.simulate import simulate
@@ -31,7 +31,7 @@ def clients(make_points):
 def run(study, clients, crew, replies=None):
     replies, ledger = {} if replies is None else replies, Ledger()
     method = OneShot(study.learner, decode_named(INFERENCES, MAP, "test", "inference"))
-    state = simulate(jax.random.key(7), study, method, clients, ledger, replies=replies, crew=crew)
+    state = simulate(jax.random.key(7), study, clients, ledger, replies=replies, crew=crew)
     return state, replies, ledger
 
 
@@ -86,9 +86,7 @@ def test_a_client_that_takes_too_long_is_stopped_and_left_out(study, clients, in
     began = time.monotonic()
     ledger, replies = Ledger(), {}
     method = OneShot(study.learner, decode_named(INFERENCES, MAP, "test", "inference"))
-    state = simulate(
-        jax.random.key(7), study, method, clients, ledger, replies=replies, crew=Slow(1), on_exchange=seen.append
-    )
+    state = simulate(jax.random.key(7), study, clients, ledger, replies=replies, crew=Slow(1), on_exchange=seen.append)
     assert sorted(state.coresets) == ["a", "c"]
     assert seen[0].refused["b"].startswith("client b: it took longer than 0.001 s and was stopped")
     assert [entry.client for entry in ledger.entries if entry.kind == "refused"] == ["b"]

@@ -168,7 +168,7 @@ def fake_tree(tmp_path):
         "inference/__init__.py": "from coreshot.inference.hmc import Hmc\n",
         "inference/hmc.py": "from coreshot.models import Model\nfrom . import protocol\n",
         "inference/protocol.py": "",
-        "api.py": "from coreshot.data import federated\nfrom coreshot.inference import Hmc\n",
+        "api.py": "from coreshot.data import federated\nfrom coreshot.inference.registry import Hmc\n",
     }
     for name, text in files.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)

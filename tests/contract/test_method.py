@@ -8,7 +8,7 @@ import pytest
 
 import coreshot
 from coreshot.errors import CoreshotError
-from coreshot.inference import MapEstimate
+from coreshot.inference.registry import MapEstimate
 from coreshot.methods import OneShot
 from coreshot.methods.protocol import Invitation
 from coreshot.privacy.guarded_records import behind_doors
@@ -100,7 +100,7 @@ def test_the_wire_changes_no_bit(study, method, replies, same):
 
 def run(study, method, clients, seed=0, replies=None):
     replies, ledger = {} if replies is None else replies, Ledger()
-    state = simulate(jax.random.key(seed), study, method, clients, ledger, replies=replies)
+    state = simulate(jax.random.key(seed), study, clients, ledger, replies=replies)
     return {key: reply.data for key, reply in replies.items()}, ledger, state
 
 

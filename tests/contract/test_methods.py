@@ -107,7 +107,7 @@ def clients(make_points):
 def run(study, clients, seed=0):
     """The weights in the end, and the ledger."""
     ledger, key = Ledger(), jax.random.key(seed)
-    state = simulate(key, study, study.method, clients, ledger)
+    state = simulate(key, study, clients, ledger)
     return study.method.posterior(key, study.model, state)[0].params, ledger
 
 

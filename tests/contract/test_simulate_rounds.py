@@ -77,7 +77,7 @@ def watched(study, clients, folder, stop_after=None, evaluate=measure, evaluate_
         if exchange.state.round == stop_after:
             raise Stopped
 
-    simulate(KEY, study, study.method, clients, log.ledger, state=log.state, on_exchange=look)
+    simulate(KEY, study, clients, log.ledger, state=log.state, on_exchange=look)
     return log
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from coreshot.config import decode_named, encode_named
 from coreshot.errors import CoreshotError
-from coreshot.fitted.posterior_file import posterior_bytes, posterior_of
+from coreshot.fitted.posterior_file import posterior_bytes, read_posterior
 from coreshot.methods import METHODS
 from coreshot.methods.spectral import NUM_GROUPS
 from coreshot.privacy.guarded_records import behind_doors
@@ -74,7 +74,7 @@ def test_settings_and_study_survive_their_dictionary(study):
 def test_the_bytes_keep_to_the_budget(make_spectral, clients):
     for max_bytes in (200, 400):
         ledger, study = Ledger(), make_spectral(max_bytes=max_bytes)
-        simulate(jax.random.key(0), study, study.method, clients, ledger)
+        simulate(jax.random.key(0), study, clients, ledger)
         rows = [entry.payload_bytes - 2 * 4 for entry in ledger.entries if entry.direction == "up"]
         assert len(rows) == len(clients)
         assert all(max_bytes / 3 < size <= max_bytes for size in rows)
@@ -152,7 +152,7 @@ def test_probabilities(study, replies, clients):
 def test_one_client_with_one_class_still_gives_a_model(study, make_points):
     points = make_points("classification", 0, 6)
     points = replace(points, y=jnp.asarray(np.eye(study.model.num_outputs, dtype=np.float32)[np.zeros(6, int)]))
-    state = simulate(jax.random.key(0), study, study.method, {"a": points}, Ledger())
+    state = simulate(jax.random.key(0), study, {"a": points}, Ledger())
     assert np.all(np.isfinite(head_of(study, state).predict(np.asarray(points.x)).mean))
 
 
@@ -207,7 +207,7 @@ def test_the_message_survives_the_wire(study, replies):
 def test_regression(make_spectral, make_points):
     study = make_spectral("regression", max_bytes=None)
     clients = {name: make_points("regression", seed, 9) for seed, name in enumerate("ab")}
-    posterior = head_of(study, simulate(jax.random.key(0), study, study.method, clients, Ledger()))
+    posterior = head_of(study, simulate(jax.random.key(0), study, clients, Ledger()))
     predictive = posterior.predict(np.asarray(clients["a"].x))
     assert predictive.mean.shape == predictive.epistemic.shape == predictive.aleatoric.shape
     assert posterior.link is None
@@ -222,7 +222,7 @@ def test_features_that_do_not_fit_are_refused(make_spectral):
 def test_a_head_survives_its_file(study, replies, clients):
     """Arrays of a solver are not laid out as they are indexed: a file that took no care of that would hold another head."""
     posterior = head_of(study, state_of(study, replies, NAMES))
-    back = posterior_of(study, posterior_bytes(posterior), "test")
+    back = read_posterior(study, posterior_bytes(posterior), "test")
     x = np.asarray(clients["a"].x)
     np.testing.assert_allclose(back.predict(x).mean, posterior.predict(x).mean, rtol=1e-6)
     np.testing.assert_array_equal(back.mean, posterior.mean)

@@ -22,7 +22,7 @@ from coreshot.flower.nodes import Nodes, Patience
 from coreshot.flower.runs import Order
 from coreshot.flower.study_run import fit_study
 from coreshot.flower.work import CLIENT, UNABLE, Work
-from coreshot.inference import MapEstimate
+from coreshot.inference.registry import MapEstimate
 from coreshot.methods import OneShot
 from coreshot.runtime.simulate import simulate
 from coreshot.runtime.worker_main import answer_job
@@ -131,7 +131,7 @@ def federate(study, method, make_points):
     def run(nodes, num_clients=3, replies=None, **patience):
         clients = {f"client-{index}": make_points("classification", index, 6 + index) for index in range(num_clients)}
         local: dict = {}  # first: it compiles, and those who are waited for below have little time
-        simulate(jax.random.key(0), study, method, clients, Ledger(), replies=local)
+        simulate(jax.random.key(0), study, clients, Ledger(), replies=local)
         grid, said, notes = PretendedGrid(dict(enumerate(nodes)), clients), [], []
         crew = Nodes(grid, Patience(**{"join_seconds": 0.1, "answer_seconds": 0.3, **patience}), said.append)
         replies, ledger = {} if replies is None else replies, Ledger()

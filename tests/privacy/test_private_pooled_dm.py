@@ -258,7 +258,7 @@ def test_a_class_is_trusted_as_far_as_it_stands_out_of_the_noise(make_pooled):
 @pytest.mark.parametrize("num_sharers", [None, 3])
 def test_through_the_simulator_and_bytes(make_pooled, clients, num_sharers):
     study, ledger = make_pooled(num_sharers=num_sharers), Ledger()
-    state = simulate(jax.random.key(0), study, study.method, clients, ledger)
+    state = simulate(jax.random.key(0), study, clients, ledger)
     assert state.clients == set(NAMES)
     assert {entry.kind for entry in ledger.entries} == {"invitation", "private_pooled_dm"}
     if num_sharers:
@@ -269,7 +269,7 @@ def test_with_many_records_it_learns(make_pooled, make_points):
     inference = {"optimizer": "sgd", "step_size": 0.2, "num_steps": 500}
     study = make_pooled(num_networks=32, points_per_class=8, num_updates=400, init_scale=0.5, inference=inference)
     clients = {name: make_points("classification", seed, 1000) for seed, name in enumerate(NAMES)}
-    state = simulate(jax.random.key(0), study, study.method, clients, Ledger())
+    state = simulate(jax.random.key(0), study, clients, Ledger())
     posterior, _ = study.method.posterior(jax.random.key(0), study.model, state)
     assert posterior.num_samples == 1
     test = make_points("classification", 9, 400)

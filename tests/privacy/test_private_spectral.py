@@ -151,7 +151,7 @@ def test_one_file_alone_cannot_be_part_of_a_secure_sum(make_private, make_points
 def test_through_the_simulator_and_bytes(make_private, clients):
     for num_sharers in (None, 4):
         study = make_private(num_sharers=num_sharers)
-        state = simulate(jax.random.key(0), study, study.method, clients, Ledger())
+        state = simulate(jax.random.key(0), study, clients, Ledger())
         assert state.clients == set(NAMES)
 
 

@@ -5,8 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from coreshot.inference import Hmc
 from coreshot.inference.diagnostics import diagnose
+from coreshot.inference.registry import Hmc
 from coreshot.models import LogDensity
 from coreshot.types import Posterior
 

@@ -331,7 +331,7 @@ def _is_study(what: str) -> bool:
 def _inference(study: str, text: str) -> dict[str, Any] | None:
     from coreshot.cli.model import inference_of
     from coreshot.config import encode_named
-    from coreshot.inference import INFERENCES
+    from coreshot.inference.registry import INFERENCES
     from coreshot.study.file import read_study
 
     return dict(encode_named(INFERENCES, inference_of(text))) if read_study(Path(study)).learner else None

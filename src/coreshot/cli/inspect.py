@@ -65,14 +65,14 @@ def inspect(
 
 def _points(study: Study, data: bytes) -> Points | None:
     """In input space; None where the message has none. A message of another study, or with other releases, is refused."""
-    from coreshot.methods.one_shot import message_coreset
     from coreshot.wire.messages import decode_message, read_header
 
     client, message = read_header(data)["client"], decode_message(data, study_hash=study.hash, releases=study.releases)
+    content = study.method.read(study.model, client, message)
     if study.learner is None:
-        study.method.check(study.model, client, message)  # type: ignore[union-attr]
         return None
-    return message_coreset(message, study.model, client, getattr(study.learner, "coding", None)).points
+    points: Points = content.points
+    return points
 
 
 def _nearness(study: Study, points: Points | None, against: Path) -> dict[str, Any]:

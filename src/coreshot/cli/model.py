@@ -56,7 +56,7 @@ def fit(
     Example: coreshot fit site-*.coreset --study study.toml --out model
     """
     from coreshot.fitted.folder import by_client, open_model, refit, write_model
-    from coreshot.study.file import read_study
+    from coreshot.study.file import read_study_file
 
     if add:
         if study or out or inference:
@@ -81,13 +81,12 @@ def fit(
         raise CoreshotError("fit: needs --study FILE and --out FOLDER (or --add, to add to a model).")
     if out.exists():
         raise CoreshotError(f"{out}: is there already; add to it with --add, or use another --out.")
-    agreed = read_study(study)
-    if inference and not agreed.learner:
+    agreed = read_study_file(study)
+    has_points = agreed.study.learner is not None
+    if inference and not has_points:
         raise CoreshotError(f"--inference {inference}: this study has its posterior in closed form; leave it away.")
     arrived = by_client({path: _read(path) for path in coresets})
-    write_model(
-        out, study.read_text(), arrived, inference_of(inference or "hmc") if agreed.learner else None, "mass", seed
-    )
+    write_model(out, agreed, arrived, inference_of(inference or "hmc") if has_points else None, "mass", seed)
     _print_model(out, as_json)
 
 
@@ -249,7 +248,7 @@ def inference_of(text: str) -> Any:
     import tomllib
 
     from coreshot.config import decode_named
-    from coreshot.inference import INFERENCES
+    from coreshot.inference.registry import INFERENCES
 
     path = Path(text)
     if path.suffix == ".toml":

@@ -12,14 +12,24 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from coreshot.config import Count, NonNegative, Positive, choose, decode, decode_named, parse_assignment, settings
+from coreshot.config import (
+    Count,
+    NonNegative,
+    Positive,
+    choose,
+    decode,
+    decode_named,
+    has_setting,
+    parse_assignment,
+    settings,
+)
 from coreshot.data import TASKS
 from coreshot.errors import CoreshotError
-from coreshot.inference import INFERENCES, Inference
+from coreshot.inference.protocol import Inference
+from coreshot.inference.registry import INFERENCES
 from coreshot.learners import LEARNERS, Learner
-from coreshot.methods import METHODS
-from coreshot.methods.one_shot import Weighting
-from coreshot.methods.protocol import Method
+from coreshot.methods import METHODS, OneShot
+from coreshot.methods.protocol import Method, MultiRound, Weighting
 from coreshot.models import Model
 from coreshot.models.networks import NETWORKS, Network
 from coreshot.study import Agreement, Study
@@ -99,7 +109,7 @@ class Preset:
     ) -> Study:
         """The agreement of one learner and one seed; shapes may be given for data other than the task's."""
         chosen = choose("learner", learner, self.learners, f"preset {self.name}")
-        return Study(self.agreement(seed, input_shape, num_outputs), self.network, learner=chosen)
+        return Study(self.agreement(seed, input_shape, num_outputs), self.network, OneShot(learner=chosen))
 
     @property
     def model(self) -> Model:
@@ -234,14 +244,14 @@ def _private(
         raise CoreshotError(
             f"{where}: [privacy] and the privacy of {item.get('name')!r} are not the same; keep one of them."
         )
-    fields = getattr(registry.get(item.get("name", "")), "__dataclass_fields__", {})
-    return {"privacy": privacy, **item} if privacy is not None and "privacy" in fields else item
+    keeps = privacy is not None and has_setting(registry, item.get("name"), "privacy")
+    return {"privacy": privacy, **item} if keeps else item
 
 
 def _check_private(arm: Arm, learners: Mapping[str, Learner], methods: Mapping[str, Method], where: str) -> None:
     """A promise of the whole preset is kept by every arm, or it is none."""
     for what, name, parts in (("learner", arm.learner, learners), ("method", arm.method, methods)):
-        if name is not None and getattr(parts[name], "privacy", None) is None:
+        if name is not None and not has_setting({name: type(parts[name])}, name, "privacy"):
             raise CoreshotError(
                 f"{where}: the preset has a [privacy] table, but {what} {name!r} keeps no promise; use a private one, or remove it."
             )
@@ -264,7 +274,11 @@ def _check_arm(
         choose("inference", arm.inference, inferences, where)
     if arm.method is not None:
         method = choose("method", arm.method, methods, where)
-        if arm.learner is not None and not hasattr(method, "begin"):
+        if isinstance(method, OneShot):
+            raise CoreshotError(
+                f"{where}: method {arm.method!r} is one_shot; name its learner, an inference and a weighting."
+            )
+        if arm.learner is not None and not isinstance(method, MultiRound):
             raise CoreshotError(
                 f"{where}: method {arm.method!r} is one-shot and cannot start from given weights; name a multi-round method."
             )
@@ -276,7 +290,7 @@ def _check_arm(
 
 
 def _num_samples(inference: Inference) -> int:
-    return inference.num_chains * getattr(inference, "num_samples", 1)
+    return inference.num_chains * inference.num_samples
 
 
 def _folder() -> Any:

@@ -22,13 +22,13 @@ from typing import Any
 
 from coreshot.config import decode_named, encode_named
 from coreshot.errors import CoreshotError
-from coreshot.fitted.model import FittedModel, compare_clients, fit
-from coreshot.fitted.posterior_file import posterior_bytes, posterior_of
-from coreshot.inference import INFERENCES, Inference
-from coreshot.inference.diagnostics import Diagnostics
-from coreshot.methods.one_shot import Weighting
+from coreshot.fitted.model import FittedModel, compare_clients, fit_contents, read_messages
+from coreshot.fitted.posterior_file import posterior_bytes, read_posterior
+from coreshot.inference.protocol import Inference
+from coreshot.inference.registry import INFERENCES
+from coreshot.methods.protocol import Weighting
 from coreshot.storage import write_bytes
-from coreshot.study.file import read_study, study_of
+from coreshot.study.file import StudyFile, read_study_file
 from coreshot.wire.messages import read_header
 
 FORMAT = 1
@@ -40,7 +40,7 @@ class ModelFolder:
     """What is in the folder; the posterior is read when it is asked for."""
 
     path: Path
-    study_text: str
+    study_file: StudyFile
     inference: dict[str, Any] | None  # settings by name; None: of a study whose posterior is in closed form
     weighting: Weighting
     seed: int
@@ -51,12 +51,12 @@ class ModelFolder:
         return {client: (self.path / "coresets" / f"{client}.coreset").read_bytes() for client in self.clients}
 
     def load(self) -> FittedModel:
-        study = read_study(self.path / "study.toml")
+        study = self.study_file.study
         file = self.path / _values(self.path)["posterior"]
         if not file.is_file():
             raise CoreshotError(f"{self.path}: {file.name} is missing; fit the model again.")
-        posterior = posterior_of(study, file.read_bytes(), str(file))
-        return FittedModel(study, posterior, Diagnostics(None, None, None, None, []))
+        posterior = read_posterior(study, file.read_bytes(), str(file))
+        return FittedModel(study, posterior)
 
 
 def check_client_name(client: str) -> str:
@@ -77,7 +77,7 @@ def open_model(path: Path) -> ModelFolder:
     absent = next((key for key in ("posterior", "weighting", "seed", "clients") if key not in values), None)
     if absent is not None:
         raise CoreshotError(f"{path / 'model.toml'}: the key {absent!r} is missing; fit the model again.")
-    study = (path / "study.toml").read_text()
+    study = read_study_file(path / "study.toml")
     return ModelFolder(
         path,
         study,
@@ -116,7 +116,7 @@ def by_client(coresets: Mapping[Path, bytes]) -> dict[str, bytes]:
 
 def write_model(
     path: Path,
-    study_text: str,
+    study_file: StudyFile,
     coresets: Mapping[str, bytes],
     inference: Inference | None,
     weighting: Weighting,
@@ -125,19 +125,18 @@ def write_model(
     """Fit, and put the folder into that state."""
     if path.exists() and not (path / "model.toml").is_file() and any(path.iterdir()):
         raise CoreshotError(f"{path}: is in the way, and is no coreshot model; move it, or use another --out.")
-    study = study_of(tomllib.loads(study_text), f"study {path / 'study.toml'}")
-    ordered = {client: coresets[client] for client in sorted(coresets)}
-    model = fit(
-        study, ordered.values(), inference, weighting=weighting, seed=seed
-    )  # before anything is written: files may not fit
-    write_bytes(path / "study.toml", study_text.encode())
+    study, ordered = study_file.study, {client: coresets[client] for client in sorted(coresets)}
+    # Before anything is written: messages may be unusable.
+    contents = read_messages(study, ordered.values())
+    model = fit_contents(study, contents, inference, weighting, seed)
+    write_bytes(path / "study.toml", study_file.text.encode())
     for client, data in ordered.items():
         write_bytes(path / "coresets" / f"{client}.coreset", data)
     data = posterior_bytes(model.posterior)
     name = f"posterior-{hashlib.sha256(data).hexdigest()[:16]}.safetensors"
     write_bytes(path / name, data)
     settings = encode_named(INFERENCES, inference) if inference is not None else None
-    standings = {client: _rounded(asdict(standing)) for client, standing in compare_clients(study, ordered).items()}
+    standings = {client: _rounded(asdict(standing)) for client, standing in compare_clients(study, contents).items()}
     write_bytes(path / "model.toml", _model_toml(study.hash, name, standings, settings, weighting, seed).encode())
     _remove_unnamed(path, name, set(ordered))
     return model
@@ -207,4 +206,4 @@ def inference_of(model: ModelFolder) -> Inference | None:
 
 
 def refit(model: ModelFolder, coresets: Mapping[str, bytes]) -> FittedModel:
-    return write_model(model.path, model.study_text, coresets, inference_of(model), model.weighting, model.seed)
+    return write_model(model.path, model.study_file, coresets, inference_of(model), model.weighting, model.seed)

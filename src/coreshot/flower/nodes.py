@@ -20,7 +20,7 @@ from coreshot.config import Count, Positive, settings
 from coreshot.errors import CoreshotError
 from coreshot.flower.messages import bytes_of, records_of
 from coreshot.flower.work import CLIENT, PARTITION, UNABLE, WORK, Work
-from coreshot.methods.protocol import Method, OnChunk
+from coreshot.methods.protocol import OnChunk
 from coreshot.runtime.executors import Answer, Reply
 from coreshot.runtime.worker_main import key_words
 from coreshot.study import Study
@@ -88,7 +88,6 @@ class Nodes:
         self,
         key: PRNGKey,
         study: Study,
-        method: Method,
         clients: Mapping[str, Any],
         inbox: Sequence[Message],
         on_chunk: OnChunk,

@@ -5,14 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any
 
 import jax
 
 from coreshot.data import FederatedData
 from coreshot.experiments.preset import build_preset
 from coreshot.flower.work import Work
-from coreshot.methods import OneShot
 from coreshot.runtime.compilation import keep_compiled
 from coreshot.runtime.executors import Reply, Threads
 from coreshot.study import Study
@@ -29,10 +27,9 @@ def _data(preset: str, seed: int) -> FederatedData:
 def answer_simulated(work: Work, inbox: Sequence[bytes]) -> bytes:
     keep_compiled()
     study = Study.from_dict(work.study_values)
-    method: Any = study.method or OneShot(study.learner, None)  # type: ignore[arg-type]  # a client infers nothing
     clients = {work.client: _data(work.preset, work.seed).clients[work.client]}
     key = jax.random.wrap_key_data(jax.numpy.asarray(work.key, jax.numpy.uint32))
     messages = [decode_message(data, study_hash=study.hash) for data in inbox]
-    [(_, reply)] = Threads().answers(key, study, method, clients, messages, lambda clients: None)
+    [(_, reply)] = Threads().answers(key, study, clients, messages, lambda clients: None)
     assert isinstance(reply, Reply)  # a thread answers or raises
     return reply.data

@@ -16,7 +16,7 @@ from typing import ClassVar, Protocol
 
 from coreshot.errors import CoreshotError
 from coreshot.learners.loop import clients_per_group
-from coreshot.methods.protocol import Method, OnChunk
+from coreshot.methods.protocol import OnChunk
 from coreshot.privacy.guarded_records import behind_doors
 from coreshot.runtime.worker_main import write_job
 from coreshot.runtime.worker_process import Worker
@@ -52,7 +52,6 @@ class Crew(Protocol):
         self,
         key: PRNGKey,
         study: Study,
-        method: Method,
         clients: Mapping[str, Points],
         inbox: Sequence[Message],
         on_chunk: OnChunk,
@@ -70,7 +69,6 @@ class Threads:
         self,
         key: PRNGKey,
         study: Study,
-        method: Method,
         clients: Mapping[str, Points],
         inbox: Sequence[Message],
         on_chunk: OnChunk,
@@ -82,7 +80,7 @@ class Threads:
         def run(group: list[str]) -> list[tuple[str, Answer]]:
             began = time.perf_counter()
             asked = behind_doors({name: clients[name] for name in group}, study.releases)
-            answers = method.reply(key, study.model, asked, inbox, study.shared_key, on_chunk)
+            answers = study.method.reply(key, study.model, asked, inbox, study.shared_key, on_chunk)
             seconds = (time.perf_counter() - began) / num_threads / len(group)
             return [
                 (
@@ -118,7 +116,6 @@ class Processes:
         self,
         key: PRNGKey,
         study: Study,
-        method: Method,
         clients: Mapping[str, Points],
         inbox: Sequence[Message],
         on_chunk: OnChunk,

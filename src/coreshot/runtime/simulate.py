@@ -11,7 +11,7 @@ import jax.numpy as jnp
 
 from coreshot.errors import CoreshotError
 from coreshot.keys import named_key
-from coreshot.methods.protocol import Method, State
+from coreshot.methods.protocol import Content, State
 from coreshot.privacy.guarded_records import behind_doors
 from coreshot.runtime.executors import Answer, Crew, Reply, Threads
 from coreshot.study import Study
@@ -39,7 +39,6 @@ class Exchange:
 def simulate(
     key: PRNGKey,
     study: Study,
-    method: Method,
     clients: Mapping[str, Points],
     ledger: Ledger,
     *,
@@ -58,17 +57,20 @@ def simulate(
     if not clients:
         raise CoreshotError("simulation: there are no clients; give at least one.")
     crew = crew or Threads()
-    model, names, inbox = study.model, tuple(clients), []  # type: ignore[var-annotated]
+    method, model, names = study.method, study.model, tuple(clients)
+    inbox: list[Message] = []
     state = method.init(named_key(key, "init"), model, study.shared_key) if state is None else state
     while (invitation := method.send(named_key(key, "cohort"), model, state, names)) is not None:
         message = _deliver(invitation.message, study, invitation.clients, ledger)
         inbox = [*(old for old in inbox if old.round == message.round), message]
         asked = {name: clients[name] for name in invitation.clients}
         answers: dict[str, Answer] = {}
-        arrived, refused = {}, {}
-        for name, answer in _answers(key, study, method, asked, inbox, replies, crew, on_chunk):
+        arrived: dict[str, Content] = {}
+        messages: dict[str, Message] = {}
+        refused: dict[str, str] = {}
+        for name, answer in _answers(key, study, asked, inbox, replies, crew, on_chunk):
             try:
-                arrived[name] = _read(study, method, message.round, name, answer)
+                messages[name], arrived[name] = _read(study, message.round, name, answer)
             except CoreshotError as error:
                 refused[name] = str(error)
             answers[name] = answer
@@ -81,7 +83,7 @@ def simulate(
                 replies[message.round, name] = answer
         # From here on in the order of asking, whoever was first: neither sums nor the ledger may depend on that.
         for name in asked:
-            _book(ledger, message.round, name, answers[name], arrived.get(name))
+            _book(ledger, message.round, name, answers[name], messages.get(name))
         arrived = {name: arrived[name] for name in asked if name in arrived}
         seconds = sum(answer.seconds for answer in answers.values() if isinstance(answer, Reply))
         if not arrived and not crew.every_round:
@@ -116,7 +118,6 @@ def _deliver(message: Message, study: Study, names: Sequence[str], ledger: Ledge
 def _answers(
     key: PRNGKey,
     study: Study,
-    method: Method,
     clients: Mapping[str, Points],
     inbox: Sequence[Message],
     replies: Replies | None,
@@ -134,10 +135,12 @@ def _answers(
     if not missing:
         return
     if replies is not None or crew.every_round:
-        yield from crew.answers(key, study, method, missing, inbox, on_chunk)
+        yield from crew.answers(key, study, missing, inbox, on_chunk)
         return
     began = time.perf_counter()
-    answers = method.reply(key, study.model, behind_doors(missing, study.releases), inbox, study.shared_key, on_chunk)
+    answers = study.method.reply(
+        key, study.model, behind_doors(missing, study.releases), inbox, study.shared_key, on_chunk
+    )
     encoded = {
         name: encode_message(answer, study_hash=study.hash, client=name, releases=study.releases)
         for name, (answer, _) in answers.items()
@@ -146,15 +149,14 @@ def _answers(
     yield from ((name, Reply(encoded[name], seconds, notes)) for name, (_, notes) in answers.items())
 
 
-def _read(study: Study, method: Method, round: int, name: str, answer: Answer) -> Message:
-    """The message in an answer, or an error that says why it cannot be used."""
+def _read(study: Study, round: int, name: str, answer: Answer) -> tuple[Message, Content]:
+    """The message in an answer and what it says, or an error that says why it cannot be used."""
     if isinstance(answer, str):
         raise CoreshotError(f"client {name}: {answer}.")
     message = decode_message(answer.data, study_hash=study.hash, client=name, releases=study.releases)
     if message.round != round:
         raise CoreshotError(f"client {name}: answered round {message.round} in round {round}; the message is refused.")
-    method.check(study.model, name, message)
-    return message
+    return message, study.method.read(study.model, name, message)
 
 
 def _book(ledger: Ledger, round: int, name: str, answer: Answer, message: Message | None) -> None:
