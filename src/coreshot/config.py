@@ -77,13 +77,13 @@ def parse_assignment(text: str) -> tuple[str, Any]:
 class Encodes(Protocol):
     """Settings that hold something registered, whose name must not be lost."""
 
-    def encode(self, encode_part: Callable[[Any], dict[str, Any]]) -> dict[str, Any]: ...
+    def encode_settings(self, encode_part: Callable[[Any], dict[str, Any]]) -> dict[str, Any]: ...
 
 
 def encode(value: Any) -> dict[str, Any]:
     """Plain values of a settings dataclass, the inverse of `decode`."""
     if isinstance(value, Encodes):
-        return value.encode(encode)
+        return value.encode_settings(encode)
     return {key: list(item) if isinstance(item, tuple) else item for key, item in dataclasses.asdict(value).items()}
 
 
@@ -98,7 +98,7 @@ def canonical(value: Any) -> dict[str, Any]:
     """Plain values of a settings dataclass without those at their defaults: a later version's new setting changes
     nothing here. `name` always stays, since it tells one kind of settings from another."""
     if isinstance(value, Encodes):
-        return value.encode(canonical)
+        return value.encode_settings(canonical)
     return {
         field.name: _canonical_item(getattr(value, field.name))
         for field in dataclasses.fields(value)

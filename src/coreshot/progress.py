@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import TracebackType
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
@@ -16,6 +16,7 @@ from rich.progress import Progress as RichProgress
 SECONDS_BETWEEN_LINES = 10.0
 
 
+@runtime_checkable
 class Progress(Protocol):
     def begin(self, what: str, total: int) -> None: ...
 

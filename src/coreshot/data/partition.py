@@ -8,7 +8,7 @@ one of them.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal, Protocol
+from typing import Literal, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -22,6 +22,7 @@ Partitions = dict[str, np.ndarray]  # rows of each client
 ATTEMPTS = 1000  # draws of a partition before an error; a draw takes less than a millisecond
 
 
+@runtime_checkable
 class Partitioner(Protocol):
     def partition(self, columns: Columns) -> Partitions: ...
 

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from coreshot.errors import CoreshotError
 MOST_CHANNELS = 4  # of an image file: a first axis this short and a long last axis mean that channels come first
 
 
+@runtime_checkable
 class Preparation(Protocol):
     """One instance prepares one data set, batch by batch."""
 

@@ -205,7 +205,7 @@ class OneShot:
         learner: Learner = self.learner
         return learner
 
-    def encode(self, encode_part: Callable[[Any], dict[str, Any]]) -> dict[str, Any]:
+    def encode_settings(self, encode_part: Callable[[Any], dict[str, Any]]) -> dict[str, Any]:
         return {"learner": encode_named(LEARNERS, self.learner, encode_part)}
 
     def check_records(self, model: Model, points: Points, client: str) -> None:
