@@ -26,9 +26,7 @@ NAMES = tuple("abcdef")
 @pytest.fixture(scope="module")
 def make_spectral(make_study):
     def make(kind="classification", **changes):
-        return replace(
-            make_study(kind), learner=None, method=decode_named(METHODS, {**SETTINGS, **changes}, "test", "method")
-        )
+        return replace(make_study(kind), method=decode_named(METHODS, {**SETTINGS, **changes}, "test", "method"))
 
     return make
 
@@ -59,7 +57,8 @@ def replies(study, clients):
 
 def state_of(study, replies, names):
     start = study.method.init(None, study.model, study.shared_key)
-    return study.method.receive(None, study.model, start, {name: replies[name] for name in names})
+    contents = {name: study.method.read(study.model, name, replies[name]) for name in names}
+    return study.method.receive(None, study.model, start, contents)
 
 
 def head_of(study, state):
@@ -95,16 +94,17 @@ def test_the_same_data_give_the_same_bytes_whatever_the_key(study, clients, repl
 
 def test_neither_order_nor_occasion_matters_but_who_takes_part_does(study, replies):
     together = head_of(study, state_of(study, replies, NAMES)).mean
-    late = study.method.receive(
-        None, study.model, state_of(study, replies, NAMES[3:]), {name: replies[name] for name in NAMES[:3]}
-    )
+    first = {name: study.method.read(study.model, name, replies[name]) for name in NAMES[:3]}
+    late = study.method.receive(None, study.model, state_of(study, replies, NAMES[3:]), first)
     np.testing.assert_allclose(head_of(study, late).mean, together, rtol=1e-9)
     np.testing.assert_array_equal(head_of(study, state_of(study, replies, NAMES[::-1])).mean, together)
     assert not np.allclose(head_of(study, state_of(study, replies, NAMES[1:])).mean, together, rtol=1e-3)
 
 
 def test_who_leaves_was_never_there(study, replies):
-    left = study.method.forget(study.model, state_of(study, replies, NAMES), "b", replies["b"])
+    left = study.method.forget(
+        study.model, state_of(study, replies, NAMES), "b", study.method.read(study.model, "b", replies["b"])
+    )
     never = state_of(study, replies, [name for name in NAMES if name != "b"])
     found, wanted = head_of(study, left), head_of(study, never)
     np.testing.assert_allclose(found.mean, wanted.mean, rtol=1e-5, atol=1e-9)
@@ -129,12 +129,14 @@ def test_few_clients_are_left_out_one_by_one_and_many_by_name(study, replies):
     few, many = state_of(study, replies, NAMES[:4]), state_of(study, replies, NAMES)
     assert set(few.groups) == set(NAMES[:4])
     assert set(many.groups) <= set(range(NUM_GROUPS))
-    left = study.method.forget(study.model, few, "b", replies["b"])
+    left = study.method.forget(study.model, few, "b", study.method.read(study.model, "b", replies["b"]))
     never = state_of(study, replies, "acd")
     assert all(np.array_equal(left.groups[name].joint, never.groups[name].joint) for name in "acd")
     one_by_one = state_of(study, replies, NAMES[:4])
     for name in NAMES[4:]:
-        one_by_one = study.method.receive(None, study.model, one_by_one, {name: replies[name]})
+        one_by_one = study.method.receive(
+            None, study.model, one_by_one, {name: study.method.read(study.model, name, replies[name])}
+        )
     assert all(np.array_equal(one_by_one.groups[number].joint, many.groups[number].joint) for number in many.groups)
 
 
@@ -181,7 +183,7 @@ def damaged(message, **changes):
 )
 def test_a_message_that_is_not_right_is_refused(study, replies, changes, words):
     with pytest.raises(CoreshotError, match=rf"client c, round 0, spectral: .*({words})"):
-        study.method.check(study.model, "c", damaged(replies["c"], **changes))
+        study.method.read(study.model, "c", damaged(replies["c"], **changes))
 
 
 def test_damaged_code_is_refused_or_harmless(study, replies):

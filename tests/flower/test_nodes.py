@@ -22,12 +22,10 @@ from coreshot.flower.nodes import Nodes, Patience
 from coreshot.flower.runs import Order
 from coreshot.flower.study_run import fit_study
 from coreshot.flower.work import CLIENT, UNABLE, Work
-from coreshot.inference.registry import MapEstimate
-from coreshot.methods import OneShot
 from coreshot.runtime.simulate import simulate
 from coreshot.runtime.worker_main import answer_job
 from coreshot.runtime.worker_process import read_frame
-from coreshot.study.file import read_study
+from coreshot.study.file import parse_study, read_study
 from coreshot.wire.ledger import Ledger
 
 NOISE = {"name": "noise", "num_points": 4, "init_scale": 0.5}
@@ -44,11 +42,6 @@ def _fast(monkeypatch):
 @pytest.fixture(scope="module")
 def study(make_study):
     return make_study("classification", NOISE)
-
-
-@pytest.fixture(scope="module")
-def method(study):
-    return OneShot(study.learner, MapEstimate(optimizer="adam", step_size=0.05, num_steps=3))
 
 
 @dataclass
@@ -127,22 +120,21 @@ class PretendedGrid:
 
 
 @pytest.fixture
-def federate(study, method, make_points):
+def federate(study, make_points):
     def run(nodes, num_clients=3, replies=None, **patience):
         clients = {f"client-{index}": make_points("classification", index, 6 + index) for index in range(num_clients)}
         local: dict = {}  # first: it compiles, and those who are waited for below have little time
         simulate(jax.random.key(0), study, clients, Ledger(), replies=local)
         grid, said, notes = PretendedGrid(dict(enumerate(nodes)), clients), [], []
-        crew = Nodes(grid, Patience(**{"join_seconds": 0.1, "answer_seconds": 0.3, **patience}), said.append)
+        executor = Nodes(grid, Patience(**{"join_seconds": 0.1, "answer_seconds": 0.3, **patience}), said.append)
         replies, ledger = {} if replies is None else replies, Ledger()
         simulate(
             jax.random.key(0),
             study,
-            method,
             clients,
             ledger,
             replies=replies,
-            crew=crew,
+            executor=executor,
             on_exchange=lambda seen: notes.extend(seen.notes),
         )
         assert all(replies[key].data == local[key].data for key in replies)
@@ -314,7 +306,7 @@ def test_a_study_over_flower_makes_the_folder_that_files_would_have_made(tmp_pat
     study = read_study(study_path)
     records = {name: read_records(paths[name], study.inputs, study.target) for name in ("site-1", "site-2")}
     files = {name: distill(study, one.x, one.y, client=name) for name, one in records.items()}
-    write_model(tmp_path / "by-files", STUDY, files, None, "mass", 0)
+    write_model(tmp_path / "by-files", parse_study(STUDY, "test"), files, None, "mass", 0)
     one, two = open_model(tmp_path / "out" / "model"), open_model(tmp_path / "by-files")
     assert one.coresets() == two.coresets() == files
     assert {path.name for path in one.path.rglob("*")} == {

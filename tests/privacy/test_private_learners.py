@@ -157,7 +157,6 @@ def fed_avg(make_study):
     def make(**changes):
         return replace(
             make_study("classification"),
-            learner=None,
             method=decode_named(METHODS, {**FED_AVG, **changes}, "test", "method"),
         )
 

@@ -251,7 +251,7 @@ def _crew(workers: int, client_minutes: float | None) -> Any:
     return Processes(workers, client_minutes and 60 * client_minutes) if workers else None
 
 
-def _run(presets: list, folder: Path, seeds: list[int] | None, as_json: bool, crew: Any = None) -> None:  # type: ignore[type-arg]
+def _run(presets: list, folder: Path, seeds: list[int] | None, as_json: bool, executor: Any = None) -> None:  # type: ignore[type-arg]
     from coreshot.experiments.run import run as run_presets
     from coreshot.report.run_report import write_report
     from coreshot.report.tables import summary_table
@@ -259,7 +259,7 @@ def _run(presets: list, folder: Path, seeds: list[int] | None, as_json: bool, cr
 
     keep_compiled()
     with working(as_json) as progress:
-        rows = run_presets(presets, folder, seeds, progress, crew)
+        rows = run_presets(presets, folder, seeds, progress, executor)
     report = write_report(folder)
     if as_json:
         print_json({"results": str(folder / "results.json"), "report": str(report), "rows": rows})

@@ -42,7 +42,7 @@ from coreshot.methods.protocol import MultiRound, PointInference
 from coreshot.methods.warm_start import warm_start
 from coreshot.models import Model
 from coreshot.progress import Progress, Silent
-from coreshot.runtime.executors import Crew
+from coreshot.runtime.executors import Executor
 from coreshot.runtime.replies import reply_store
 from coreshot.runtime.simulate import simulate
 from coreshot.storage import read_json, write_bytes, write_json
@@ -108,7 +108,7 @@ def run(
     out: Path,
     seeds: Sequence[int] | None = None,
     progress: Progress | None = None,
-    crew: Crew | None = None,
+    executor: Executor | None = None,
 ) -> list[dict[str, Any]]:
     """All rows of these presets in `out`; those that are there already are kept, and no other configuration may live there."""
     progress = progress or Silent()
@@ -119,7 +119,7 @@ def run(
     for index, job in enumerate(jobs):
         if not (out / job.folder / "row.json").exists():
             progress.say(f"[{index + 1}/{len(jobs)}] {job.preset.name}, seed {job.seed}: {job.arm.label}")
-            run_job(job, out, progress, crew)
+            run_job(job, out, progress, executor)
             collect(out)
     return collect(out)
 
@@ -178,9 +178,9 @@ def environment() -> dict[str, Any]:
     }
 
 
-def run_job(job: Job, out: Path, progress: Progress, crew: Crew | None = None) -> None:
+def run_job(job: Job, out: Path, progress: Progress, executor: Executor | None = None) -> None:
     data, model = job.data(), job.model
-    outcome = _run_arm(job, data, out, progress, crew)
+    outcome = _run_arm(job, data, out, progress, executor)
     assert outcome.posterior is not None
     values = metrics(model, sums(model, outcome.posterior, data.test, data.truth))
     _check_finite(job, asdict(values))
@@ -213,17 +213,17 @@ def run_job(job: Job, out: Path, progress: Progress, crew: Crew | None = None) -
     checkpoint_path(folder).unlink(missing_ok=True)  # last: a kill before it costs nothing
 
 
-def _run_arm(job: Job, data: FederatedData, out: Path, progress: Progress, crew: Crew | None) -> Outcome:
+def _run_arm(job: Job, data: FederatedData, out: Path, progress: Progress, executor: Executor | None) -> Outcome:
     """A learner with an inference, a method of its own, or both: a jump start."""
     outcome, start = Outcome(Ledger()), None
     if job.arm.learner:
-        outcome, start = _run_one_shot(job, data, out, progress, crew)
+        outcome, start = _run_one_shot(job, data, out, progress, executor)
     if not job.arm.method:
         return outcome
     method = job.method_study.method
     if isinstance(method, MultiRound):
-        return _run_rounds(job, method, data, out / job.folder, outcome, start, progress, crew)
-    return _run_one_round(job, data, out, progress, crew)
+        return _run_rounds(job, method, data, out / job.folder, outcome, start, progress, executor)
+    return _run_one_round(job, data, out, progress, executor)
 
 
 @dataclass(frozen=True)
@@ -239,13 +239,13 @@ class Outcome:
 
 
 def _run_one_shot(
-    job: Job, data: FederatedData, out: Path, progress: Progress, crew: Crew | None
+    job: Job, data: FederatedData, out: Path, progress: Progress, executor: Executor | None
 ) -> tuple[Outcome, SamplePosterior]:
     study = job.study
     for name, points in data.clients.items():
         study.check_records(points, name)
     what = f"clients learn ({job.arm.learner}, seed {job.seed})"
-    state, outcome = _exchange(job.key, study, data, out, progress, crew, what)
+    state, outcome = _exchange(job.key, study, data, out, progress, executor, what)
     progress.begin(f"{job.arm.label}: infer and evaluate", 1)
     # Named after the one-shot part, so that a jump start begins where the arm without it ended.
     key = named_key(job.key, f"inference {job.arm.learner} {job.arm.inference} {job.arm.weighting}")
@@ -257,11 +257,11 @@ def _run_one_shot(
     return replace(outcome, posterior=posterior, info=info, seconds_server=seconds), posterior
 
 
-def _run_one_round(job: Job, data: FederatedData, out: Path, progress: Progress, crew: Crew | None) -> Outcome:
+def _run_one_round(job: Job, data: FederatedData, out: Path, progress: Progress, executor: Executor | None) -> Outcome:
     """A method of one exchange that has a posterior of its own."""
     study, key = job.method_study, named_key(job.key, f"method {job.arm.method}")
     what = f"clients learn ({job.arm.method}, seed {job.seed})"
-    state, outcome = _exchange(key, study, data, out, progress, crew, what)
+    state, outcome = _exchange(key, study, data, out, progress, executor, what)
     began = time.perf_counter()
     found = study.method.posterior(named_key(key, "posterior"), study.model, state)
     posterior, info = jax.block_until_ready(found)
@@ -269,7 +269,13 @@ def _run_one_round(job: Job, data: FederatedData, out: Path, progress: Progress,
 
 
 def _exchange(
-    key: jax.Array, study: Study, data: FederatedData, out: Path, progress: Progress, crew: Crew | None, what: str
+    key: jax.Array,
+    study: Study,
+    data: FederatedData,
+    out: Path,
+    progress: Progress,
+    executor: Executor | None,
+    what: str,
 ) -> tuple[Any, Outcome]:
     """One exchange with all clients; answers that the run directory already holds are not asked for again."""
     replies, ledger, notes = reply_store(study, out), Ledger(), list[str]()
@@ -283,7 +289,7 @@ def _exchange(
         data.clients,
         ledger,
         replies=replies,
-        crew=crew,
+        executor=executor,
         on_chunk=progress.advance,
         on_exchange=lambda seen: notes.extend(seen.notes),
     )
@@ -303,7 +309,7 @@ def _run_rounds(
     before: Outcome,
     start_from: SamplePosterior | None,
     progress: Progress,
-    crew: Crew | None,
+    executor: Executor | None,
 ) -> Outcome:
     """From the beginning, from a one-shot result, or from the checkpoint of a run that was killed."""
     study, model, key = job.method_study, job.model, named_key(job.key, f"method {job.arm.method}")
@@ -320,7 +326,7 @@ def _run_rounds(
         watch.measure()
     progress.begin(f"{job.arm.label}, seed {job.seed}: rounds", log.state.end - log.state.round)
     began, already = time.perf_counter(), log.seconds
-    simulate(key, study, data.clients, log.ledger, state=log.state, crew=crew, on_exchange=watch.on_exchange)
+    simulate(key, study, data.clients, log.ledger, state=log.state, executor=executor, on_exchange=watch.on_exchange)
     seconds_server = before.seconds_server + time.perf_counter() - began - (log.seconds - already)
     progress.end()
     posterior, info = method.posterior(named_key(key, "posterior"), model, log.state)

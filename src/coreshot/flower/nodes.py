@@ -1,4 +1,4 @@
-"""The crew that is elsewhere: nodes of a Flower federation answer in the clients' places.
+"""The executor that is elsewhere: nodes of a Flower federation answer in the clients' places.
 
 A client is known by the name under which its node's key is registered; where nodes have no keys, by the name that it gives itself when asked.
 Flower says neither which node an expired message was for nor when to stop waiting, so both are kept here.
@@ -69,7 +69,7 @@ class Nodes:
     say: Callable[[str], None]
     simulated: Simulated | None = None
 
-    every_round: ClassVar[bool] = True
+    handles_all_rounds: ClassVar[bool] = True
 
     _clients: dict[int, str] = field(default_factory=dict)  # by node
     _greetings: dict[str, int] = field(default_factory=dict)  # nodes that were asked for their names, by message

@@ -32,7 +32,7 @@ def fit_study(order: Order, nodes: Nodes) -> None:
         dict.fromkeys(order.clients),  # type: ignore[arg-type]  # their points are theirs
         ledger,
         replies=replies,
-        crew=nodes,
+        executor=nodes,
         on_exchange=lambda seen: notes.extend(seen.notes),
     )
     write_bytes(out / "ledger.jsonl", ledger.to_json_lines().encode())
