@@ -87,14 +87,18 @@ def add(
     if as_json:
         print_facts({**_collect_facts(data), "is_new": is_new}, as_json)
         return
+    _print_added(data, is_new, background is not None)
+
+
+def _print_added(data: StoredData, is_new: bool, is_background_given: bool) -> None:
     if not is_new:
-        say(f"{name}: is already there, from the same files")
+        say(f"{data.name}: is already there, from the same files")
         return
     found = data.description.notes.get("background_of_source")
     if found:
         inverted = ", so pixels were inverted" if found == "white" else ""
-        say(f"background: {'given as' if background else 'found to be'} {found} in the source{inverted}")
-    say(f"{name}: {', '.join(_count_records(data))}; `coreshot data show {name}` shows it")
+        say(f"background: {'given as' if is_background_given else 'found to be'} {found} in the source{inverted}")
+    say(f"{data.name}: {', '.join(_count_records(data))}; `coreshot data show {data.name}` shows it")
 
 
 @data_app.command("list")
