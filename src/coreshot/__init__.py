@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     from coreshot.study import Study as Study
     from coreshot.study.file import read_study as read_study
 
-# Where each public name lives. It is imported when it is first used, so that `coreshot --help` does not wait for jax and scikit-learn.
+    __version__: str
+
+# The module of each public name. It is imported at first use, so that `coreshot --help` does not wait for jax.
 _HOMES = {
     "FittedModel": "fitted.model",
     "distill": "api",
@@ -35,6 +37,10 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("coreshot")
     if name not in _HOMES:
         raise AttributeError(f"module 'coreshot' has no attribute {name!r}")
     return getattr(import_module(f"coreshot.{_HOMES[name]}"), name)

@@ -1,4 +1,4 @@
-"""Strict settings: frozen dataclasses decoded from TOML, with an error that names the bad key and the nearest good one."""
+"""Strict settings: frozen dataclasses decoded from TOML; an error names the bad key and the nearest good one."""
 
 from __future__ import annotations
 
@@ -26,31 +26,32 @@ NonNegativeInt = Annotated[int, Field(ge=0)]
 
 @dataclass_transform(frozen_default=True, kw_only_default=True)
 def settings(cls: type[T]) -> type[T]:
-    """A frozen, hashable, keyword-only dataclass whose fields are checked when it is made: unknown keys and wrong types are errors."""
+    """Make a frozen, hashable, keyword-only dataclass that refuses unknown keys and values of a wrong type."""
     strict = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
     return _pydantic_dataclass(frozen=True, kw_only=True, config=strict)(cls)  # type: ignore[return-value]
 
 
 def choose(what: str, name: Any, choices: Mapping[str, T], where: str) -> T:
-    """choices[name], or an error that says what there is."""
+    """Return choices[name], or raise an error that lists the choices."""
     if name in choices:
         return choices[name]
     raise CoreshotError(
-        f"{where}: {what} {name!r} does not exist{_nearest(str(name), choices)}; there are {', '.join(sorted(choices))}."
+        f"{where}: {what} {name!r} does not exist{_nearest(str(name), choices)}; "
+        f"there are {', '.join(sorted(choices))}."
     )
 
 
 def decode(cls: type[T], values: Mapping[str, Any], where: str) -> T:
-    """The settings dataclass `cls` from plain TOML values."""
+    """Make the settings dataclass `cls` from plain TOML values."""
     try:
-        # As JSON: pydantic's strict mode then takes tables for dataclasses and lists for tuples, and nothing else for anything else.
+        # Pydantic's strict mode accepts a table as a dataclass and a list as a tuple only when it reads JSON.
         return TypeAdapter(cls).validate_json(json.dumps(dict(values), default=str))
     except ValidationError as error:
         raise CoreshotError(explain(error, cls, where)) from None
 
 
 def decode_named(registry: Mapping[str, type[Any]], values: Mapping[str, Any], where: str, what: str) -> Any:
-    """As `decode`, with the class named by the key "name"."""
+    """As `decode`, for the class that the key "name" chooses from the registry."""
     if "name" not in values:
         raise CoreshotError(f"{where}: the key 'name' is missing; say which {what}: {', '.join(sorted(registry))}.")
     cls = choose(what, values["name"], registry, where)
@@ -63,14 +64,14 @@ def has_setting(registry: Mapping[str, type[Any]], name: Any, setting: str) -> b
 
 
 def parse_assignment(text: str) -> tuple[str, Any]:
-    """The key and the value of `--set a.b=1`, the value in TOML's notation."""
+    """Read the key and the value of `--set a.b=1`; the value is in TOML notation, or a string without quotes."""
     key, equals, value = text.partition("=")
     if not equals or not key.strip():
         raise CoreshotError(f"--set {text}: not of the form a.b=1; name a key and its new value.")
     try:
         return key.strip(), tomllib.loads(f"value = {value}")["value"]
     except tomllib.TOMLDecodeError:
-        return key.strip(), value.strip()  # a bare word is a string, as people type it
+        return key.strip(), value.strip()
 
 
 @runtime_checkable
@@ -81,7 +82,7 @@ class Encodes(Protocol):
 
 
 def encode(value: Any) -> dict[str, Any]:
-    """Plain values of a settings dataclass, the inverse of `decode`."""
+    """Return the plain values of a settings dataclass, the inverse of `decode`."""
     if isinstance(value, Encodes):
         return value.encode_settings(encode)
     return {key: list(item) if isinstance(item, tuple) else item for key, item in dataclasses.asdict(value).items()}
@@ -124,20 +125,21 @@ def _is_default(field: dataclasses.Field[Any], item: Any) -> bool:
 
 
 def explain(error: ValidationError, cls: type[Any], where: str) -> str:
-    """The first complaint of pydantic, in one sentence of ours."""
+    """Write the first error of pydantic as one sentence: what was found, where, what to do."""
     first = error.errors()[0]
     key = ".".join(str(part) for part in first["loc"])
     names = [field.name for field in dataclasses.fields(cls)]
     if first["type"] in ("unexpected_keyword_argument", "extra_forbidden"):
-        if len(first["loc"]) > 1:  # of a table within; its own fields are not `names`
+        if len(first["loc"]) > 1:  # a key of an inner table, whose fields are not in `names`
             return f"{where}: unknown key {key!r}; remove it or mend its spelling."
         return f"{where}: unknown key {key!r}{_nearest(key, names)}; known keys are {', '.join(names)}."
     if first["type"] in ("missing", "missing_keyword_only_argument"):
         return f"{where}: the key {key!r} is missing; add it (it has no default)."
     if isinstance(cause := first.get("ctx", {}).get("error"), CoreshotError):
-        return str(cause)  # a whole sentence of ours
+        return str(cause)
     if first["type"] == "too_short":
-        return f"{where}: {key} has {first['ctx']['actual_length']} entries, and at least {first['ctx']['min_length']} are needed; add some."
+        found, least = first["ctx"]["actual_length"], first["ctx"]["min_length"]
+        return f"{where}: {key} has {found} entries, and at least {least} are needed; add some."
     message = first["msg"].removeprefix("Input ").removeprefix("Value error, ")
     return f"{where}: {key or 'value'} = {first['input']!r}: {message}; change it." if key else f"{where}: {message}"
 

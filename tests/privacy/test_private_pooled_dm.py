@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coreshot.api import distill
-from coreshot.audit.findings import findings
-from coreshot.audit.run import audit, read_trials
-from coreshot.audit.subject import subject_of
+from coreshot.audit.findings import make_findings
+from coreshot.audit.run import read_trials, run_audit
+from coreshot.audit.subject import make_subject
 from coreshot.config import decode_named, encode_named
 from coreshot.data import FederatedData
 from coreshot.errors import CoreshotError
@@ -391,20 +391,22 @@ def data(make_points):
 
 
 def test_the_audit_finds_what_the_noise_allows_and_no_more(make_pooled, data, tmp_path):
-    """The clue moves by one with the record, and its deviation is the noise multiplier."""
+    """The statistic moves by one with the record, and its deviation is the noise multiplier."""
     study = make_pooled()
-    subject = subject_of(study, data)
-    audit(subject, 150, tmp_path)
-    found = findings(subject, read_trials(tmp_path), 0.999)
+    subject = make_subject(study, data)
+    run_audit(subject, 150, tmp_path)
+    found = make_findings(subject, read_trials(tmp_path), 0.999)
     lines = [json.loads(line) for line in (tmp_path / "trials.jsonl").read_text().splitlines()]
-    clues = {
+    statistics = {
         which: np.array([line["record"] for line in lines if line["which"] == which])[:, 0]
         for which in ("all", "without")
     }
     scale = study.releases[0].noise_multiplier
-    assert np.mean(clues["all"]) - np.mean(clues["without"]) == pytest.approx(1, abs=4 * scale * math.sqrt(2 / 150))
+    assert np.mean(statistics["all"]) - np.mean(statistics["without"]) == pytest.approx(
+        1, abs=4 * scale * math.sqrt(2 / 150)
+    )
     # 300 numbers: 4 % a deviation, four times that.
-    assert np.std(np.concatenate([one - one.mean() for one in clues.values()])) == pytest.approx(scale, rel=0.165)
+    assert np.std(np.concatenate([one - one.mean() for one in statistics.values()])) == pytest.approx(scale, rel=0.165)
     assert found.bound.shape == "gaussian"
     assert found.bound.epsilon <= found.claimed_epsilon == pytest.approx(4, rel=1e-2)
     assert not found.is_refuted
@@ -412,13 +414,13 @@ def test_the_audit_finds_what_the_noise_allows_and_no_more(make_pooled, data, tm
 
 def test_noise_that_is_left_out_is_caught(make_pooled, data, tmp_path, monkeypatch):
     without_noise(monkeypatch)
-    found = audit(subject_of(make_pooled(), data), 45, tmp_path)
+    found = run_audit(make_subject(make_pooled(), data), 45, tmp_path)
     assert found.membership.auc.value == 1
     assert found.is_refuted
 
 
 def test_where_noise_is_shared_the_sum_is_what_is_audited(make_pooled, data, tmp_path):
-    subject = subject_of(make_pooled(num_sharers=2), data)
+    subject = make_subject(make_pooled(num_sharers=2), data)
     assert set(subject.others) == {"b"}
-    found = audit(subject, 45, tmp_path)
+    found = run_audit(subject, 45, tmp_path)
     assert not found.is_refuted

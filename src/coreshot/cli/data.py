@@ -1,52 +1,55 @@
-"""The commands of the store of data sets: coreshot data add, list, show, get."""
+"""`coreshot data add | list | show | get`: federated data sets that are stored on this machine."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.markup import escape
-from rich.table import Table
 
-from coreshot.cli.output import Json, console, print_facts, say, working
+from coreshot.cli.output import Json, make_table, print_result, working
 from coreshot.errors import CoreshotError
 
 if TYPE_CHECKING:
     import numpy as np
+    from rich.table import Table
 
+    from coreshot.cli.output import Part
     from coreshot.data.partition import Partitioner
     from coreshot.data.store import Holder, StoredData
 
-data_app = typer.Typer(no_args_is_help=True, help="Federated data sets: convert once, look at them, download.")
+data_app = typer.Typer(
+    no_args_is_help=True, help="Federated data sets: convert them once, look at them, download them."
+)
 
-PICTURE_LINES, PICTURE_COLUMNS = 8, 16
+PICTURE_ROWS, PICTURE_COLUMNS = 8, 16
 MOST_CLASS_NAMES = 70  # that are listed; more are counted
 
 
 @data_app.command()
 def add(
     name: Annotated[
-        str, typer.Argument(help="What to call it; the tasks emnist62 and unipen62 look for sets of their own names.")
+        str, typer.Argument(help="The name of the set; the tasks emnist62 and unipen62 read the sets of these names.")
     ],
     source: Annotated[
-        Path, typer.Option("--from", help="A file, or a folder of files, in one of the forms leaf, tff, parquet, npz.")
+        Path,
+        typer.Option("--from", help="A file, or a folder of files, in one of the formats leaf, tff, parquet, npz."),
     ],
     form: Annotated[
         str | None,
-        typer.Option("--form", help="leaf, tff, parquet or npz, where the names of the files do not say it."),
+        typer.Option("--form", help="leaf, tff, parquet or npz, if the names of the files do not tell it."),
     ] = None,
     preparation: Annotated[
         str | None,
         typer.Option(
             "--as",
             help="general: any images or vectors, any classes. handwriting: 28 x 28 pixels with ink on black, "
-            "62 characters. Default: handwriting for the names emnist62 and unipen62 and the forms leaf and tff.",
+            "62 characters. Default: handwriting for the names emnist62 and unipen62 and the formats leaf and tff.",
         ),
     ] = None,
     background: Annotated[
-        str | None, typer.Option("--background", help="Of handwriting: black or white, where the images do not say it.")
+        str | None, typer.Option("--background", help="Of handwriting: black or white, if the images do not tell it.")
     ] = None,
     transpose: Annotated[
         bool, typer.Option("--transpose", help="Turn the images upright: the original EMNIST files are transposed.")
@@ -84,52 +87,46 @@ def add(
             partitioner=_read_partitioner(partition, assignments or []),
             progress=progress,
         )
-    if as_json:
-        print_facts({**_collect_facts(data), "is_new": is_new}, as_json)
-        return
-    _print_added(data, is_new, background is not None)
+    lines = _added_lines(data, is_new, background is not None)
+    print_result({**_collect_facts(data), "is_new": is_new}, as_json, lines)
 
 
-def _print_added(data: StoredData, is_new: bool, is_background_given: bool) -> None:
+def _added_lines(data: StoredData, is_new: bool, is_background_given: bool) -> Iterator[str]:
     if not is_new:
-        say(f"{data.name}: is already there, from the same files")
+        yield f"{data.name}: is already there, from the same files"
         return
     found = data.description.notes.get("background_of_source")
     if found:
         inverted = ", so pixels were inverted" if found == "white" else ""
-        say(f"background: {'given as' if is_background_given else 'found to be'} {found} in the source{inverted}")
-    say(f"{data.name}: {', '.join(_count_records(data))}; `coreshot data show {data.name}` shows it")
+        yield f"background: {'given as' if is_background_given else 'found to be'} {found} in the source{inverted}"
+    yield f"{data.name}: {', '.join(_count_records(data))}; `coreshot data show {data.name}` shows it"
 
 
 @data_app.command("list")
 def list_sets(as_json: Json = False) -> None:
-    """The data sets of the store, which is ~/.coreshot/data or the folder that CORESHOT_DATA names.
+    """List the stored sets. They are in ~/.coreshot/data, or in the folder of the environment variable CORESHOT_DATA.
 
     Example: coreshot data list
     """
     from coreshot.data.store import data_home, open_data_set, stored_names
 
     found = [open_data_set(name) for name in stored_names()]
-    if as_json:
-        print_facts({"store": str(data_home()), "sets": [_collect_facts(data) for data in found]}, as_json)
-        return
-    if not found:
-        say(f"{data_home()}: no data yet; add some with `coreshot data add NAME --from PATH`")
-        return
-    table = Table("name", "shape", "classes", "training clients", "extra clients", "records", "test records", "source")
+    empty = f"{data_home()}: no data yet; add some with `coreshot data add NAME --from PATH`"
+    values = {"store": str(data_home()), "sets": [_collect_facts(data) for data in found]}
+    print_result(values, as_json, [_sets_table(found) if found else empty])
+
+
+def _sets_table(found: Sequence[StoredData]) -> Table:
+    rows = []
     for data in found:
         facts = _collect_facts(data)
-        table.add_row(
-            data.name,
-            _describe_shape(data),
-            str(len(data.description.class_names)),
-            str(facts["train"]["clients"]),
-            str(facts["extra"]["clients"]),
-            f"{facts['train']['records'] + facts['extra']['records']:,}",
-            f"{facts['test']['records']:,}",
-            escape(_summarise_sources(data)),
-        )
-    console.print(table)
+        num_clients = [str(facts[role]["clients"]) for role in ("train", "extra")]
+        records = f"{facts['train']['records'] + facts['extra']['records']:,}"
+        num_classes, num_test = str(len(data.description.class_names)), f"{facts['test']['records']:,}"
+        shape, sources = _describe_shape(data), _summarise_sources(data)
+        rows.append((data.name, shape, num_classes, *num_clients, records, num_test, sources))
+    clients = ("training clients", "extra clients")
+    return make_table(("name", "shape", "classes", *clients, "records", "test records", "source"), rows)
 
 
 @data_app.command()
@@ -137,11 +134,13 @@ def show(
     name: Annotated[str, typer.Argument(help="A name from `coreshot data list`.")],
     picture: Annotated[
         Path | None,
-        typer.Option("--picture", help="Where the picture of images goes, a PNG file; the default is NAME.png here."),
+        typer.Option(
+            "--picture", help="The PNG file to draw, if the set has images; the default is NAME.png in this folder."
+        ),
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Who holds how much of what, where it came from, and a picture of some images.
+    """Show how many records and classes the clients have, where the data came from, and a picture of some images.
 
     Example: coreshot data show emnist62 --picture emnist62.png
     """
@@ -149,37 +148,37 @@ def show(
 
     data = open_data_set(name)
     path = _draw_picture(data, picture)
-    if as_json:
-        print_facts({**_collect_facts(data), "picture": path and str(path)}, as_json)
-        return
-    console.print(_roles_table(data))
-    say(f"records: {_describe_shape(data)}, stored as {data.inputs.dtype}, divided by {data.description.input_scale:g}")
-    say(f"classes: {_list_classes(data)}")
-    if "background_of_source" in data.description.notes:
-        say(f"background of the source: {data.description.notes['background_of_source']}; here 0 is paper and 255 ink")
-    partition = data.index["options"]["partition"]
-    settings = "as the source has them" if partition is None else ", ".join(f"{k} = {v}" for k, v in partition.items())
-    say(f"clients: {settings}")
+    print_result({**_collect_facts(data), "picture": path and str(path)}, as_json, _set_parts(data, path))
+
+
+def _set_parts(data: StoredData, picture: Path | None) -> Iterator[Part]:
+    description = data.description
+    yield _roles_table(data)
+    yield f"records: {_describe_shape(data)}, stored as {data.inputs.dtype}, divided by {description.input_scale:g}"
+    yield f"classes: {_list_classes(data)}"
+    if "background_of_source" in description.notes:
+        yield f"background of the source: {description.notes['background_of_source']}; here 0 is paper and 255 ink"
+    partition = data.index["options"]["partition"] or {}
+    settings = ", ".join(f"{key} = {value}" for key, value in partition.items())
+    yield f"clients: {settings or 'as the source has them'}"
     shared = {one.name for one in data.of_role("test")} & {one.name for one in data.of_role("train", "extra")}
     if shared:
-        noun = _noun(data)
-        say(
-            f"test {noun}: of {len(shared)} clients that also train (the source is split by {noun[:-1]}, not by client)"
-        )
+        noun, one = _noun(data), _noun(data)[:-1]
+        yield f"test {noun}: of {len(shared)} clients that also train (the source is split by {one}, not by client)"
     for source in data.index["sources"]:
-        say(f"source: {source['file']}, {source['bytes']:,} bytes, sha256 {source['sha256']}")
-    if path:
-        say(f"picture: {path}")
+        yield f"source: {source['file']}, {source['bytes']:,} bytes, sha256 {source['sha256']}"
+    if picture:
+        yield f"picture: {picture}"
 
 
 @data_app.command()
 def get(
     url: Annotated[str, typer.Argument(help="The address of a file, http or https.")],
-    sha256: Annotated[str, typer.Option("--sha256", help="The checksum that the file must have.")],
-    folder: Annotated[Path, typer.Option("--to", help="The folder that it goes to.")] = Path(),
+    sha256: Annotated[str, typer.Option("--sha256", help="The SHA-256 checksum that the file must have.")],
+    folder: Annotated[Path, typer.Option("--to", help="The folder to write the file to.")] = Path(),
     as_json: Json = False,
 ) -> None:
-    """Download a file; continues where it stopped, and keeps the file only if its SHA-256 is right.
+    """Download a file and keep it only if its SHA-256 is right. A download that was stopped continues.
 
     Example: coreshot data get https://example.org/femnist.parquet --sha256 9f86d0... --to downloads
     """
@@ -187,10 +186,8 @@ def get(
 
     with working(as_json) as progress:
         path, is_new = download(url, folder, sha256, progress)
-    if as_json:
-        print_facts({"file": str(path), "sha256": sha256, "is_new": is_new}, as_json)
-        return
-    say(f"{path}: {'downloaded, its SHA-256 is right' if is_new else 'is already there, its SHA-256 is right'}")
+    outcome = "downloaded, its SHA-256 is right" if is_new else "is already there, its SHA-256 is right"
+    print_result({"file": str(path), "sha256": sha256, "is_new": is_new}, as_json, [f"{path}: {outcome}"])
 
 
 def _collect_facts(data: StoredData) -> dict[str, Any]:
@@ -270,15 +267,15 @@ def _roles_table(data: StoredData) -> Table:
     from coreshot.data.store import ROLES
 
     noun = _noun(data)
-    table = Table(data.name, "clients", noun, f"{noun} a client", "classes a client")
+    rows = []
     for role in ROLES:
         holders = data.of_role(role)
         if holders:
             sizes = np.array([holder.count for holder in holders])
             classes = np.array([len(np.unique(data.targets[holder.rows])) for holder in holders])
-            table.add_row(role, str(len(holders)), f"{sizes.sum():,}", _show_spread(sizes), _show_spread(classes))
-    table.caption = "a client: least / median / most"
-    return table
+            rows.append((role, str(len(holders)), f"{sizes.sum():,}", _show_spread(sizes), _show_spread(classes)))
+    columns = (data.name, "clients", noun, f"{noun} per client", "classes per client")
+    return make_table(columns, rows, caption="per client: minimum / median / maximum")
 
 
 def _show_spread(values: np.ndarray) -> str:
@@ -306,14 +303,14 @@ def _draw_picture(data: StoredData, picture: Path | None) -> Path | None:
 
 
 def _make_figure(data: StoredData) -> Any:
-    """A line for each of the first holders, with images of as many different classes as fit."""
+    """A row for each of the first holders, with images of as many different classes as fit."""
     import numpy as np
 
     from coreshot.report.images import gallery
 
-    # Holders that can fill a line come first: otherwise one small client would make all lines short.
+    # Holders that can fill a row come first: one small client would make all rows short.
     holders = sorted(data.of_role("train", "extra", "test"), key=lambda holder: -min(holder.count, PICTURE_COLUMNS))
-    lines = [(holder, _choose_varied_rows(data, holder)) for holder in holders[:PICTURE_LINES]]
+    lines = [(holder, _choose_varied_rows(data, holder)) for holder in holders[:PICTURE_ROWS]]
     columns = min(len(rows) for _, rows in lines)
     chosen = np.concatenate([rows[:columns] for _, rows in lines])
     is_bytes = data.inputs.dtype == np.uint8
@@ -323,6 +320,7 @@ def _make_figure(data: StoredData) -> Any:
         num_columns=columns,
         scale=(0, 255) if is_bytes else None,
         line_names=[holder.name for holder, _ in lines],
+        high_is_dark="background_of_source" in data.description.notes,  # handwriting: high values are ink
     )
 
 

@@ -10,6 +10,7 @@ import numpy as np
 from pydantic import Field
 
 from coreshot.config import Count, Positive, settings
+from coreshot.data.display import Display
 from coreshot.data.federated import FederatedData
 from coreshot.data.partition import Dirichlet
 from coreshot.types import Kind, Points, points_of
@@ -37,6 +38,7 @@ class Digits:
     kind: ClassVar[Kind] = "classification"
     input_shape: ClassVar[tuple[int, ...]] = (8, 8, 1)
     num_outputs: ClassVar[int] = 10
+    display: ClassVar[Display] = Display(high_is_dark=True)
 
     def make(self, seed: int) -> FederatedData:
         _, labels = _digits()

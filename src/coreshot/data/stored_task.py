@@ -10,6 +10,7 @@ import numpy as np
 from pydantic import Field
 
 from coreshot.config import Count, settings
+from coreshot.data.display import Display
 from coreshot.data.federated import FederatedData
 from coreshot.data.store import Holder, StoredData, open_data_set
 from coreshot.errors import CoreshotError
@@ -101,11 +102,11 @@ class Federated(StoredTask):
 
     @property
     def num_outputs(self) -> int:
-        return len(self.class_names)
+        return len(self._open().description.class_names)
 
     @property
-    def class_names(self) -> tuple[str, ...]:
-        return self._open().description.class_names
+    def display(self) -> Display:
+        return Display(class_names=self._open().description.class_names)
 
     def _minimum(self) -> tuple[str, int]:
         return "min_records", self.min_records

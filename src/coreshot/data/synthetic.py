@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from coreshot.config import Count, NonNegative, settings
+from coreshot.data.display import CurvePlane, Display, FieldPlane, SummaryColumn
 from coreshot.data.federated import FederatedData
 from coreshot.types import Kind, Points, points_of
 
@@ -32,6 +33,25 @@ class Regression:
     kind: ClassVar[Kind] = "regression"
     input_shape: ClassVar[tuple[int, ...]] = (1,)
     num_outputs: ClassVar[int] = 1
+    display: ClassVar[Display] = Display(
+        plane=CurvePlane(
+            "Regression",
+            x=(-1.2, 1.2),
+            y=(-4.0, 4.0),
+            y_ticks=(-3, 0, 3),
+            true_function=true_function,
+            data_intervals=tuple((low, high) for low, high in INTERVALS.tolist()),
+        ),
+        columns=(
+            SummaryColumn("epistemic_inside", "epistemic inside", ".3f"),
+            SummaryColumn("epistemic_between", "epistemic between", ".3f"),
+            SummaryColumn("epistemic_between", "between / inside", ".2f", divisor="epistemic_inside"),
+        ),
+        columns_note=(
+            "Epistemic: standard deviation of the function over posterior samples, averaged inside the three intervals "
+            "with data and at the two midpoints between them. It is 0 for a MAP arm, which has one sample."
+        ),
+    )
 
     def make(self, seed: int) -> FederatedData:
         clients = {f"client-{index}": self._client(seed, index) for index in range(self.num_clients)}
@@ -72,6 +92,7 @@ class Moons:
     kind: ClassVar[Kind] = "classification"
     input_shape: ClassVar[tuple[int, ...]] = (2,)
     num_outputs: ClassVar[int] = 2
+    display: ClassVar[Display] = Display(plane=FieldPlane("Two moons", x=(-1.7, 2.7), y=(-1.35, 1.75)))
 
     def make(self, seed: int) -> FederatedData:
         clients = {

@@ -80,6 +80,8 @@ class Outline:
     privacy: dict[str, float] | None = None  # epsilon and delta of every arm that does not give its own
     sweep: Sweep | None = None
     match: str | None = None  # the arm whose quality others must reach, in the table of communication
+    # Arms that figures show first. A preset may inherit labels from its base that it has no arm for; they are skipped.
+    highlight: tuple[str, ...] = ()
     evaluate_every: Count = 1  # rounds between two points of a convergence curve
     prior_precision: NonNegative
     noise_scale: Positive = 1.0  # of the Gaussian likelihood
@@ -101,6 +103,7 @@ class Preset:
     seeds: tuple[int, ...]
     sweep: Sweep | None
     match: str
+    highlight: tuple[str, ...]
     evaluate_every: int
     resolved: dict[str, Any]  # the plain values it was made from, overrides included
 
@@ -147,26 +150,42 @@ def load_preset(name: str, overrides: Sequence[str] = ()) -> Preset:
 
 
 def _read(name: str) -> dict[str, Any]:
-    """The values of a preset; one that names a `base` is that preset with its own values laid over it, table by table."""
-    path: Any = Path(name)
-    if path.suffix != ".toml":
-        path = choose("preset", name, {known: _folder() / f"{known}.toml" for known in preset_names()}, "coreshot")
-    elif not path.is_file():
-        raise CoreshotError(
-            f"preset {name}: there is no such file; give the path of a TOML file, or one of {', '.join(preset_names())}."
-        )
-    try:
-        values = tomllib.loads(path.read_text())
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise CoreshotError(f"preset {name}: not valid TOML ({error}); mend that line.") from None
+    """Read a preset; one that names a `base` is that preset with its own values merged over it, table by table.
+
+    A preset that comes with coreshot has a base without a base, so two files tell everything about it. A user's own
+    file may name any preset that comes with coreshot.
+    """
+    values = _read_file(name)
     base = values.pop("base", None)
     if base is None:
         return values
     if base not in preset_names() or base == name:
         raise CoreshotError(
-            f"preset {name}: base {base!r} is not a preset that comes with coreshot; use one of {', '.join(preset_names())}."
+            f"preset {name}: base {base!r} is not a preset that comes with coreshot; "
+            f"use one of {', '.join(preset_names())}."
+        )
+    if not name.endswith(".toml") and "base" in (below := _read_file(base)):
+        raise CoreshotError(
+            f"preset {name}: its base {base!r} has a base itself, {below['base']!r}; "
+            "a base is one step away, so name a preset without one."
         )
     return _laid_over(_read(base), values)
+
+
+def _read_file(name: str) -> dict[str, Any]:
+    """The values of one file, by the name of a preset or by path, without its base."""
+    path: Any = Path(name)
+    if path.suffix != ".toml":
+        path = choose("preset", name, {known: _folder() / f"{known}.toml" for known in preset_names()}, "coreshot")
+    elif not path.is_file():
+        raise CoreshotError(
+            f"preset {name}: there is no such file; "
+            f"give the path of a TOML file, or one of {', '.join(preset_names())}."
+        )
+    try:
+        return tomllib.loads(path.read_text())
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise CoreshotError(f"preset {name}: not valid TOML ({error}); mend that line.") from None
 
 
 def _laid_over(below: dict[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
@@ -231,6 +250,7 @@ def build_preset(name: str, values: Mapping[str, Any]) -> Preset:
         seeds=outline.seeds,
         sweep=outline.sweep,
         match=outline.match or MATCH,
+        highlight=outline.highlight,
         evaluate_every=outline.evaluate_every,
         resolved=dict(values),
     )

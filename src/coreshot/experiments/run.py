@@ -37,7 +37,6 @@ from coreshot.inference.posterior import SamplePosterior
 from coreshot.inference.protocol import Info
 from coreshot.keys import named_key
 from coreshot.methods import OneShot
-from coreshot.methods.one_shot import OneShotState
 from coreshot.methods.protocol import MultiRound, PointInference
 from coreshot.methods.warm_start import warm_start
 from coreshot.models import Model
@@ -47,7 +46,7 @@ from coreshot.runtime.replies import reply_store
 from coreshot.runtime.simulate import simulate
 from coreshot.storage import read_json, write_bytes, write_json
 from coreshot.study import Study
-from coreshot.types import Posterior
+from coreshot.types import Coreset, Posterior
 from coreshot.wire.ledger import Ledger
 
 MAX_PROBES = 200  # test inputs at which R-hat and effective sample size are measured
@@ -174,6 +173,7 @@ def environment() -> dict[str, Any]:
         "machine": platform.machine(),
         "cores": os.cpu_count(),
         "backend": jax.default_backend(),
+        "devices": [device.device_kind for device in jax.devices()],
         **{name: version(name) for name in names},
     }
 
@@ -358,24 +358,18 @@ def _check_finite(job: Job, values: dict[str, float | None]) -> None:
             )
 
 
-def load_state(job: Job, out: Path) -> OneShotState:
-    """What the server had received, read back from the run directory; where a message is missing, an error rather than training."""
-    data = job.data()
+def read_coresets(job: Job, out: Path) -> dict[str, Coreset]:
+    """The coresets that an arm's server received, by client, decoded from the messages in the run directory."""
+    ledger = Ledger.from_json_lines((out / job.folder / "ledger.jsonl").read_text())
+    clients = [entry.client for entry in ledger.entries if (entry.direction, entry.kind) == ("up", "coreset")]
     replies = reply_store(job.study, out)
-    refused = {
-        entry.client
-        for entry in Ledger.from_json_lines((out / job.folder / "ledger.jsonl").read_text()).entries
-        if entry.kind == "refused"
-    }
-    clients = {name: points for name, points in data.clients.items() if name not in refused or (0, name) in replies}
     if any((0, name) not in replies for name in clients):
         raise CoreshotError(
-            f"{out}: preset {job.preset.name}, arm {job.arm.label!r}, seed {job.seed}: messages/{job.study.hash[:16]} is not complete; "
-            f"messages were removed, or another version of coreshot made this run: report it with that version, or run it anew in another --out."
+            f"{out}: preset {job.preset.name}, arm {job.arm.label!r}, seed {job.seed}: "
+            f"messages/{job.study.hash[:16]} is not complete; messages were removed, or another version of coreshot "
+            "made this run: report it with that version, or run it anew in another --out."
         )
-    study = job.study
-    messages = [replies[0, name].data for name in clients]
-    return OneShotState(read_messages(study, messages), is_done=True)
+    return read_messages(job.study, [replies[0, name].data for name in clients])
 
 
 def load_presets(out: Path) -> list[Preset]:

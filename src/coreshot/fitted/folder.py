@@ -1,24 +1,26 @@
-"""model/: a fitted model as a folder that a coordinator keeps, sends, adds to and forgets from.
+"""A fitted model as a folder: a coordinator keeps it, sends it, adds clients to it and removes clients from it.
 
-    model.toml              format, study hash, inference, which coresets it was fitted to and how each stands to the others;
-                            written last: what it does not name is not there
+    model.toml              format, study hash, inference, the clients and how each agrees with the others;
+                            written last: a file that it does not name is not part of the model
     study.toml              the study, as it was agreed on
     coresets/NAME.coreset   what each client sent
     posterior-HASH.safetensors
 
-A change writes new files beside the old ones, then replaces model.toml in one step, then removes what it no longer names: a kill at any moment leaves
-the old model or the new one. To add or to forget is to fit again from the kept coresets, so the result is that of a fit which never knew better.
+A change writes new files beside the old ones, then replaces model.toml in one step, then removes files that it no
+longer names: a kill at any moment leaves the old model or the new one. To add or to forget a client is to fit again
+from the stored coresets, so the result is that of a fit to these coresets alone.
 """
 
 from __future__ import annotations
 
 import hashlib
-import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
+
+import tomli_w
 
 from coreshot.config import decode_named, encode_named
 from coreshot.errors import CoreshotError
@@ -27,12 +29,11 @@ from coreshot.fitted.posterior_file import posterior_bytes, read_posterior
 from coreshot.inference.protocol import Inference
 from coreshot.inference.registry import INFERENCES
 from coreshot.methods.protocol import Weighting
-from coreshot.storage import write_bytes
+from coreshot.storage import check_client_name, write_bytes
 from coreshot.study.file import StudyFile, read_study_file
 from coreshot.wire.messages import read_header
 
 FORMAT = 1
-NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._ -]{0,63}")
 
 
 @dataclass(frozen=True)
@@ -57,15 +58,6 @@ class ModelFolder:
             raise CoreshotError(f"{self.path}: {file.name} is missing; fit the model again.")
         posterior = read_posterior(study, file.read_bytes(), str(file))
         return FittedModel(study, posterior)
-
-
-def check_client_name(client: str) -> str:
-    """It names a file, here and elsewhere."""
-    if NAME.fullmatch(client) and not client.endswith((" ", ".")):
-        return client
-    raise CoreshotError(
-        f"client {client!r}: a name has at most 64 letters, digits, spaces, '.', '_' and '-', the first a letter or digit; change it."
-    )
 
 
 def open_model(path: Path) -> ModelFolder:
@@ -170,31 +162,26 @@ def _model_toml(
     weighting: str,
     seed: int,
 ) -> str:
-    lines = [
-        f"format = {FORMAT}",
-        f'study = "{study_hash}"',
-        f'posterior = "{posterior}"',
-        f'weighting = "{weighting}"',
-        f"seed = {seed}",
-    ]
-    lines.append(f"clients = {_toml(list(standings))}")
-    tables = {} if inference is None else {"inference": inference}
-    tables |= {f'standing."{client}"': dict(standing) for client, standing in standings.items()}
-    for name, values in tables.items():
-        lines += ["", f"[{name}]", *(f"{key} = {_toml(value)}" for key, value in values.items() if value is not None)]
-    return "\n".join(lines) + "\n"
+    values = {
+        "format": FORMAT,
+        "study": study_hash,
+        "posterior": posterior,
+        "weighting": weighting,
+        "seed": seed,
+        "clients": list(standings),
+        "inference": inference,
+        "standing": standings,
+    }
+    return tomli_w.dumps(_without_none(values))
 
 
-def _toml(value: Any) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, str):
-        return f'"{value}"'
-    if isinstance(value, dict):
-        return "{ " + ", ".join(f"{key} = {_toml(item)}" for key, item in value.items() if item is not None) + " }"
-    if isinstance(value, list):
-        return "[" + ", ".join(map(_toml, value)) + "]"
-    return repr(value)
+def _without_none(values: Mapping[str, Any]) -> dict[str, Any]:
+    """TOML has no value for None: a key without a value is left out."""
+    return {
+        key: _without_none(value) if isinstance(value, Mapping) else value
+        for key, value in values.items()
+        if value is not None
+    }
 
 
 def inference_of(model: ModelFolder) -> Inference | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from coreshot.config import Count, settings
+from coreshot.data.display import Display
 from coreshot.data.handwriting.labels import CHARACTERS, NUM_CLASSES
 from coreshot.data.handwriting.pixels import IMAGE_SHAPE
 from coreshot.data.store import StoredData, data_home, open_data_set, stored_names
@@ -23,7 +24,7 @@ class Handwriting(StoredTask):
     kind: ClassVar[Kind] = "classification"
     input_shape: ClassVar[tuple[int, ...]] = (*IMAGE_SHAPE, 1)
     num_outputs: ClassVar[int] = NUM_CLASSES
-    class_names: ClassVar[tuple[str, ...]] = tuple(CHARACTERS)
+    display: ClassVar[Display] = Display(class_names=tuple(CHARACTERS), high_is_dark=True)
     task: ClassVar[str] = "handwriting"
     where_from: ClassVar[str] = ""
 
