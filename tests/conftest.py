@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import gc
 import io
 import json
 import os
@@ -16,6 +18,7 @@ import h5py
 import jax
 import jax.numpy as jnp
 import numpy as np
+import psutil
 import pyarrow
 import pyarrow.parquet
 import pytest
@@ -30,14 +33,58 @@ from coreshot.models.networks import Mlp
 from coreshot.study import Agreement, Study
 from coreshot.types import Params, Points, points_of
 
-jax.config.update("jax_platforms", "cpu")
+MOST_MEMORY = 1_000_000_000  # bytes of one worker; beyond it, compiled programs are freed after a test file
+# Tests compile much and compute little, so programs are compiled fast and run slowly, unless a file asks for
+# `pytestmark = pytest.mark.optimized`. One directory keeps them for all processes: a maximal size makes jax lock it.
+COMPILATION = {
+    "jax_platforms": "cpu",
+    "jax_persistent_cache_min_compile_time_secs": 0.1,
+    "jax_compilation_cache_max_size": 4_000_000_000,
+    "jax_disable_most_optimizations": True,
+}
+
+
+def configure_jax(**settings: Any) -> None:
+    """Of this process and of those that it starts."""
+    for name, value in settings.items():
+        jax.config.update(name, value)
+        os.environ[name.upper()] = str(value)
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    # One directory a worker: jax writes entries in place, so a second process could read half of one.
-    worker = os.environ.get("PYTEST_XDIST_WORKER", "main")
-    jax.config.update("jax_compilation_cache_dir", str(config.cache.mkdir("jax") / worker))
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
+    config.addinivalue_line("markers", "optimized: programs of this file are compiled as users compile them")
+    config.addinivalue_line("markers", "slow: not a part of `make quick`")
+    cache = config.cache.mkdir("jax")
+    if "PYTEST_XDIST_WORKER" not in os.environ:  # a killed process may have left half of an entry, without its time
+        for entry in cache.glob("*-cache"):
+            if not entry.with_name(entry.name.removesuffix("-cache") + "-atime").exists():
+                entry.unlink()
+    configure_jax(**COMPILATION, jax_compilation_cache_dir=str(cache))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def compiled_programs(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Compiled with the effort that the file asks for, and freed after it when they have become many."""
+    is_optimized = request.node.get_closest_marker("optimized") is not None
+    if is_optimized:
+        jax.clear_caches()
+        configure_jax(jax_disable_most_optimizations=False)
+    yield
+    if is_optimized:
+        configure_jax(jax_disable_most_optimizations=True)
+    if is_optimized or psutil.Process().memory_info().rss > MOST_MEMORY:
+        jax.clear_caches()
+        gc.collect()
+        ctypes.CDLL(None).malloc_trim(0)  # back to the system, not only to this process
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """Tests of pages that did not run are told, since a summary in one line would hide them."""
+    skipped = [report for report in terminalreporter.stats.get("skipped", []) if "test_pages" in report.nodeid]
+    if skipped:
+        terminalreporter.section("no page was tested")
+        terminalreporter.line(f"{skipped[0].nodeid}: {skipped[0].longrepr[2]}")
+        terminalreporter.line("Install a Chromium (Debian: apt-get install chromium) and run the tests again.")
 
 
 @pytest.hookimpl(optionalhook=True)
