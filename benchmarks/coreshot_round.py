@@ -38,7 +38,7 @@ def main() -> None:
 
     def one_round() -> None:
         nonlocal state
-        state = simulate(jax.random.key(0), study, method, clients, Ledger(), state=method.begin(state.params))
+        state = simulate(jax.random.key(0), study, clients, Ledger(), state=method.begin(state.params))
         jax.block_until_ready(state.params)
 
     serve(compiled_once(one_round))

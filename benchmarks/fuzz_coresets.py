@@ -24,13 +24,12 @@ os.environ.setdefault("JAX_PLATFORMS", "cpu")
 import jax
 import numpy as np
 
-from coreshot.config import decode_named
 from coreshot.errors import CoreshotError
-from coreshot.learners import LEARNERS
-from coreshot.methods import METHODS, OneShot
 from coreshot.models.networks import Mlp
 from coreshot.privacy.guarded_records import behind_doors
+from coreshot.methods.protocol import Method
 from coreshot.study import Agreement, Study
+from coreshot.study.study import decode_work
 from coreshot.types import points_of
 from coreshot.wire.messages import Message, decode_message, encode_message
 
@@ -58,9 +57,8 @@ def seeds() -> list[tuple[str, bytes, Reader]]:
     points = points_of(draws.normal(size=(30, 4)), np.eye(3)[draws.integers(3, size=30)])
     found = []
     for name, (key, settings) in WORK.items():
-        work = decode_named(LEARNERS if key == "learner" else METHODS, settings, "fuzz", key)
-        study = Study(agreement, Mlp(hidden=(4,), activation="relu"), **{key: work})
-        method = study.method or OneShot(study.learner, None)  # type: ignore[arg-type]
+        method = decode_work({key: settings}, "fuzz")
+        study = Study(agreement, Mlp(hidden=(4,), activation="relu"), method)
         asked = behind_doors({"a": points}, study.releases)
         answers = method.reply(
             jax.random.key(0),
@@ -72,9 +70,9 @@ def seeds() -> list[tuple[str, bytes, Reader]]:
         )
         data = encode_message(answers["a"][0], study_hash=study.hash, client="a", releases=study.releases)
 
-        def read(data: bytes, study: Study = study, method: object = method) -> None:
+        def read(data: bytes, study: Study = study, method: Method = method) -> None:
             message = decode_message(data, study_hash=study.hash, client="a", releases=study.releases)
-            method.check(study.model, "a", message)  # type: ignore[attr-defined]
+            method.read(study.model, "a", message)
 
         read(data)
         found.append((name, data, read))

@@ -34,7 +34,7 @@ def some_clients(first: int, num: int, shape: tuple[int, ...], num_classes: int)
 
 def seconds_of(study: Any, clients: dict[str, Points]) -> float:
     began = time.perf_counter()
-    state = simulate(jax.random.key(0), study, study.method, clients, Ledger())
+    state = simulate(jax.random.key(0), study, clients, Ledger())
     study.method.posterior(jax.random.key(0), study.model, state)
     return time.perf_counter() - began
 

@@ -16,7 +16,7 @@ import numpy as np
 from coreshot.data.federated import FederatedData
 from coreshot.experiments.preset import load_preset
 from coreshot.experiments.run import Job
-from coreshot.fitted.metrics import metrics, predict, sums
+from coreshot.fitted.metrics import metrics, sums
 from coreshot.keys import named_key
 from coreshot.runtime.simulate import simulate
 from coreshot.types import Points
@@ -28,8 +28,8 @@ SHARES = (0.0, 0.5, 0.9)  # of the teacher's probabilities in a label
 def learned(job: Job, clients: Mapping[str, Points], **replies: Any) -> Any:
     """The posterior of the job's method from these clients."""
     study, key = job.method_study, named_key(job.key, f"method {job.arm.method}")
-    method: Any = study.method
-    state = simulate(key, study, method, clients, Ledger(), **replies)
+    method = study.method
+    state = simulate(key, study, clients, Ledger(), **replies)
     return method.posterior(named_key(key, "posterior"), study.model, state)[0]
 
 
@@ -39,7 +39,7 @@ def say(name: str, job: Job, posterior: Any, data: FederatedData) -> None:
 
 
 def taught(points: Points, teacher: Job, posterior: Any, share: float) -> Points:
-    opinion = np.asarray(predict(teacher.method_study.model, posterior, np.asarray(points.x)).mean, np.float32)
+    opinion = np.asarray(posterior.predict(np.asarray(points.x)).mean, np.float32)
     return replace(points, y=(1 - share) * points.y + share * opinion)
 
 

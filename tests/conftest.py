@@ -28,6 +28,7 @@ from coreshot import cli
 from coreshot.config import decode_named
 from coreshot.data.handwriting.labels import CHARACTERS
 from coreshot.learners import LEARNERS
+from coreshot.methods import OneShot
 from coreshot.models import Model
 from coreshot.models.networks import Mlp
 from coreshot.study import Agreement, Study
@@ -356,7 +357,8 @@ def make_study() -> Callable[..., Study]:
             noise_scale=model.noise_scale,
             seed=seed,
         )
-        return Study(terms, model.network, decode_named(LEARNERS, learner or BPC, "test", "learner"))
+        chosen = decode_named(LEARNERS, learner or BPC, "test", "learner")
+        return Study(terms, model.network, OneShot(learner=chosen))
 
     return make
 

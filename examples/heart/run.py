@@ -27,7 +27,8 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import log_loss, roc_auc_score
 from sklearn.neural_network import MLPClassifier
 
-from coreshot.api import distill, fit
+from coreshot.api import distill
+from coreshot.fitted.model import fit
 from coreshot.config import decode_named
 from coreshot.data.files import read_records
 from coreshot.methods import METHODS

@@ -4,30 +4,32 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from coreshot.api import FittedModel as FittedModel
     from coreshot.api import distill as distill
-    from coreshot.api import fit as fit
     from coreshot.errors import CoreshotError as CoreshotError
     from coreshot.estimator import SpectralClassifier as SpectralClassifier
     from coreshot.estimator import SpectralRegressor as SpectralRegressor
     from coreshot.experiments.preset import load_preset as load_preset
-    from coreshot.inference import Hmc as Hmc
-    from coreshot.inference import MapEstimate as MapEstimate
-    from coreshot.inference import Nuts as Nuts
+    from coreshot.fitted.model import FittedModel as FittedModel
+    from coreshot.fitted.model import fit as fit
+    from coreshot.inference.registry import Hmc as Hmc
+    from coreshot.inference.registry import MapEstimate as MapEstimate
+    from coreshot.inference.registry import Nuts as Nuts
     from coreshot.study import Study as Study
     from coreshot.study.file import read_study as read_study
 
-# Where each public name lives. It is imported when it is first used, so that `coreshot --help` does not wait for jax and scikit-learn.
+    __version__: str
+
+# The module of each public name. It is imported at first use, so that `coreshot --help` does not wait for jax.
 _HOMES = {
-    "FittedModel": "api",
+    "FittedModel": "fitted.model",
     "distill": "api",
-    "fit": "api",
+    "fit": "fitted.model",
     "CoreshotError": "errors",
     "SpectralClassifier": "estimator",
     "SpectralRegressor": "estimator",
-    "Hmc": "inference",
-    "MapEstimate": "inference",
-    "Nuts": "inference",
+    "Hmc": "inference.registry",
+    "MapEstimate": "inference.registry",
+    "Nuts": "inference.registry",
     "load_preset": "experiments.preset",
     "Study": "study",
     "read_study": "study.file",
@@ -35,6 +37,10 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("coreshot")
     if name not in _HOMES:
         raise AttributeError(f"module 'coreshot' has no attribute {name!r}")
     return getattr(import_module(f"coreshot.{_HOMES[name]}"), name)

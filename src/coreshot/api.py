@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import threading
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import jax
 
 from coreshot.data.validate import check_points
-from coreshot.fitted.model import FittedModel
-from coreshot.fitted.model import _one_shot
-from coreshot.fitted.model import compare_clients
-from coreshot.fitted.model import fit
 from coreshot.keys import named_key
+from coreshot.methods.one_shot import OneShot
 from coreshot.privacy.guarded_records import behind_doors
 from coreshot.progress import Progress, Silent
 from coreshot.runtime.resumable import Resumable, name_of_work
@@ -35,34 +31,31 @@ def distill(
 ) -> bytes:
     """A client's side: its data in, the one message that leaves out. x is [points, ...]; y is classes, or targets.
 
-    A learner that takes long goes on from the state in the file `keep`, if that is of the same work, and keeps its own there; after `stop` is set
-    it ends with a StoppedError.
+    A learner that takes long continues from the state in the file `keep`, if that is of the same work, and saves its
+    own there; after `stop` is set it ends with a StoppedError.
     """
     terms = study.agreement
     points = check_points(
         x, y, kind=terms.kind, input_shape=terms.input_shape, num_outputs=terms.num_outputs, client=client
     )
-    sender, num_skipped = _one_shot(study, inference=None), 0
-    study.check_fits(points, client)
-    if study.learner and keep is not None:
-        learner = Resumable(study.learner, keep, name_of_work(study, points, client, seed), stop or threading.Event())
-        sender, num_skipped = replace(sender, learner=learner), learner.num_skipped
-    inbox = [Message("invitation", 0, {})]
-    key = named_key(jax.random.key(seed), "clients")
-    num_chunks = (study.learner or sender).num_chunks
+    sender, num_skipped = study.one_round, 0
+    study.check_records(points, client)
+    if isinstance(sender, OneShot) and keep is not None:
+        work = name_of_work(study, points, client, seed)
+        learner = Resumable(sender.learner, keep, work, stop or threading.Event())
+        sender, num_skipped = OneShot(learner=learner), learner.num_skipped
+    num_chunks = sender.num_chunks
     shown: Progress = progress if progress is not None and num_chunks > 1 else Silent()
-    shown.begin(
-        f"{client} learns" + (f", from {num_skipped} of {num_chunks} chunks on" if num_skipped else ""),
-        num_chunks - num_skipped,
-    )
+    from_chunk = f", from {num_skipped} of {num_chunks} chunks on" if num_skipped else ""
+    shown.begin(f"{client} learns{from_chunk}", num_chunks - num_skipped)
     chunks = iter(range(num_chunks))
 
     def on_chunk(num_clients: int) -> None:
         if next(chunks) >= num_skipped:
             shown.advance()
 
-    answers = sender.reply(
-        key, study.model, behind_doors({client: points}, study.releases), inbox, study.shared_key, on_chunk
-    )
+    key, inbox = named_key(jax.random.key(seed), "clients"), [Message("invitation", 0, {})]
+    records = behind_doors({client: points}, study.releases)
+    answers = sender.reply(key, study.model, records, inbox, study.shared_key, on_chunk)
     shown.end()
     return encode_message(answers[client][0], study_hash=study.hash, client=client, releases=study.releases)

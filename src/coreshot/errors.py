@@ -1,5 +1,5 @@
-"""The one error a user's mistake raises: found, where, what to do, in one sentence."""
+"""The error for a user's mistake: one sentence with what was found, where, and what to do."""
 
 
 class CoreshotError(ValueError):
-    """A mistake in what came from outside (data, config, message, directory); the command line exits with 2."""
+    """A mistake in something from outside (data, settings, a message, a folder); the command line exits with code 2."""

@@ -14,7 +14,8 @@ from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from coreshot.api import FittedModel, distill, fit
+from coreshot.api import distill
+from coreshot.fitted.model import FittedModel, fit
 from coreshot.methods.spectral import Spectral
 from coreshot.models.networks import Mlp
 from coreshot.spectral.features import RandomVector
@@ -41,8 +42,8 @@ class _SpectralEstimator(BaseEstimator):  # type: ignore[misc]
             prior_precision=1.0,
             seed=int(self.seed),
         )
-        method: Any = Spectral(features=features, max_bytes=self.max_bytes)
-        study = Study(agreement, Mlp(hidden=(), activation="relu"), method=method)
+        method = Spectral(features=features, max_bytes=self.max_bytes)
+        study = Study(agreement, Mlp(hidden=(), activation="relu"), method)
         names = np.zeros(len(x), int) if sites is None else np.unique(np.asarray(sites), return_inverse=True)[1]
         if len(names) != len(x):
             raise ValueError(f"sites has {len(names)} entries, X has {len(x)} records; give one for each.")

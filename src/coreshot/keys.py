@@ -1,4 +1,4 @@
-"""Random keys by name: a client's key depends on its id and the round, never on who else takes part."""
+"""Random keys by name: a client's key depends on its name and the round, not on which other clients take part."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def fold_each(keys: Key[Array, " clients"], data: int) -> Key[Array, " clients"]
 
 
 def named_key(key: PRNGKey, name: str) -> PRNGKey:
-    """CRC-32 rather than hash(): the same on every machine and in every process."""
+    """Fold a name into a key. CRC-32 is the same on every machine and in every process; hash() is not."""
     return jax.random.fold_in(key, zlib.crc32(name.encode()))
 
 

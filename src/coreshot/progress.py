@@ -1,4 +1,4 @@
-"""How far along, and how long still: a bar in a terminal, plain lines elsewhere."""
+"""How far a job is and how long it still takes: a bar in a terminal, lines of text elsewhere."""
 
 from __future__ import annotations
 
@@ -7,11 +7,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import TracebackType
-from typing import Protocol
-
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-from rich.progress import Progress as RichProgress
+from typing import Protocol, TextIO
 
 SECONDS_BETWEEN_LINES = 10.0
 
@@ -27,7 +23,7 @@ class Progress(Protocol):
 
 
 class Silent:
-    """For library use and tests."""
+    """Shows nothing: for library use and tests."""
 
     def begin(self, what: str, total: int) -> None: ...
 
@@ -39,36 +35,36 @@ class Silent:
 
 
 @contextmanager
-def shown_on(console: Console) -> Iterator[Progress]:
-    """A bar in a terminal, lines in a log."""
-    if not console.is_terminal:
-        yield Lines(console)
+def show_progress(file: TextIO) -> Iterator[Progress]:
+    """A bar if the file is a terminal, otherwise lines."""
+    if not file.isatty():
+        yield Lines(file)
         return
-    with Bar(console) as bar:
+    with Bar(file) as bar:
         yield bar
 
 
 class Lines:
-    """For logs: a line when a job starts, every ten seconds, and when it ends. Threads may advance it."""
+    """For logs: a line every ten seconds and a line when a job ends. Several threads may advance it."""
 
-    def __init__(self, console: Console) -> None:
-        self._console, self._lock = console, threading.Lock()
-        self._what, self._total, self._done, self._began, self._spoke = "", 0, 0, 0.0, 0.0
+    def __init__(self, file: TextIO) -> None:
+        self._file, self._lock = file, threading.Lock()
+        self._what, self._total, self._done, self._began, self._last_line = "", 0, 0, 0.0, 0.0
         self._first: tuple[int, float] | None = None
 
     def begin(self, what: str, total: int) -> None:
         self._what, self._total, self._done, self._first = what, total, 0, None
-        self._began = self._spoke = time.monotonic()
+        self._began = self._last_line = time.monotonic()
 
     def advance(self, amount: int = 1) -> None:
         with self._lock:
             self._done += amount
             now = time.monotonic()
-            # The speed is taken from the first advance on: what comes before it (experts, compilation) comes once.
+            # The speed is measured from the first advance: what precedes it (experts, compilation) happens once.
             self._first = self._first or (self._done, now)
-            if now - self._spoke < SECONDS_BETWEEN_LINES or self._done == self._first[0]:
+            if now - self._last_line < SECONDS_BETWEEN_LINES or self._done == self._first[0]:
                 return
-            self._spoke = now
+            self._last_line = now
             left = (now - self._first[1]) / (self._done - self._first[0]) * (self._total - self._done)
             self.say(f"{self._what}: {self._done} of {self._total}, about {left:.0f} s left")
 
@@ -76,13 +72,17 @@ class Lines:
         self.say(f"{self._what}: done in {time.monotonic() - self._began:.0f} s")
 
     def say(self, line: str) -> None:
-        self._console.print(line, highlight=False, markup=False, soft_wrap=True)
+        print(line, file=self._file, flush=True)
 
 
 class Bar:
-    """For a terminal; use as a context manager."""
+    """For a terminal; use it as a context manager."""
 
-    def __init__(self, console: Console) -> None:
+    def __init__(self, file: TextIO) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+        from rich.progress import Progress as RichProgress
+
         columns = (
             TextColumn("{task.description}"),
             BarColumn(),
@@ -91,7 +91,7 @@ class Bar:
             TextColumn("left"),
             TimeRemainingColumn(),
         )
-        self._bar = RichProgress(*columns, console=console, transient=True)
+        self._bar = RichProgress(*columns, console=Console(file=file), transient=True)
         self._task = self._bar.add_task("", total=None, visible=False)
         self._what, self._began = "", 0.0
 
@@ -116,4 +116,4 @@ class Bar:
         self.say(f"{self._what}: done in {time.monotonic() - self._began:.0f} s")
 
     def say(self, line: str) -> None:
-        self._bar.console.print(line, highlight=False, markup=False, soft_wrap=True)
+        self._bar.console.print(line, highlight=False, markup=False, emoji=False, soft_wrap=True)

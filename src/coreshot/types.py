@@ -1,10 +1,10 @@
-"""The nouns: weighted points, a coreset, a message, a posterior. All are pytrees, all are frozen."""
+"""The types that every package uses: weighted points, a coreset, a prediction, a posterior. The data are frozen pytrees."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, Literal, Protocol, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -13,6 +13,7 @@ from jaxtyping import Array, Float, Key
 
 Params: TypeAlias = dict[str, Any]
 PRNGKey: TypeAlias = Key[Array, ""]
+Kind: TypeAlias = Literal["classification", "regression"]  # of a task
 
 
 @jax.tree_util.register_dataclass
@@ -69,18 +70,6 @@ class Coreset:
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
-class Posterior:
-    """Samples of the weights along a leading axis; a MAP estimate is a posterior with one sample."""
-
-    params: Params
-
-    @property
-    def num_samples(self) -> int:
-        return jax.tree.leaves(self.params)[0].shape[0]
-
-
-@jax.tree_util.register_dataclass
-@dataclass(frozen=True)
 class Predictive:
     """What a posterior says about inputs, and how the uncertainty splits."""
 
@@ -91,3 +80,25 @@ class Predictive:
     aleatoric: Float[
         Array | np.ndarray, "n outputs"
     ]  # what would remain with the weights known: deviation of the label, or of the noise
+
+
+class Posterior(Protocol):
+    """What a server infers: samples of a network's weights, or a linear head in closed form."""
+
+    @property
+    def is_point_estimate(self) -> bool:
+        """Whether it is one set of weights, so that it claims no epistemic uncertainty."""
+
+    def predict(self, x: Float[Array | np.ndarray, "n ..."]) -> Predictive: ...
+
+    def log_predictive(self, points: Points) -> Float[Array | np.ndarray, " n"]:
+        """log p(y | x, messages) of each point: the density of the posterior average, not the average of the logs."""
+
+    def sample_outputs(self, x: Float[Array | np.ndarray, "n ..."]) -> Float[Array, "samples n outputs"] | None:
+        """Network outputs of each posterior sample; None for a closed form, which has no samples."""
+
+    def novelty(self, x: Float[Array | np.ndarray, "n ..."]) -> Float[np.ndarray, " n"]:
+        """How far each input is from all that the clients saw; a CoreshotError where the posterior cannot tell."""
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """What its file holds; the method that made it reads it back with `load_posterior`."""

@@ -56,7 +56,9 @@ def play(slope):
             answers = method.reply(
                 key, slope, behind_doors(clients, method.releases(slope)), inbox, key, lambda clients: None
             )
-            state = method.receive(key, slope, state, {name: answer for name, (answer, _) in answers.items()})
+            state = method.receive(
+                key, slope, state, {name: method.read(slope, name, answer) for name, (answer, _) in answers.items()}
+            )
         return state
 
     return run

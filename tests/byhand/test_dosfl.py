@@ -47,9 +47,8 @@ def message(distilled):
 def served(model, num_epochs, replies):
     """The server's weights after these replies."""
     method, key = dosfl(distill_epochs=num_epochs), jax.random.key(0)
-    state = method.receive(
-        key, model, method.init(key, model, key), {name: message(one) for name, one in replies.items()}
-    )
+    contents = {name: method.read(model, name, message(one)) for name, one in replies.items()}
+    state = method.receive(key, model, method.init(key, model, key), contents)
     assert method.send(key, model, state, ("a", "b")) is None
     return float(method.posterior(key, model, state)[0].params["w"][0, 0])
 

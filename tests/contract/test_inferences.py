@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 from coreshot.config import decode_named, encode_named
-from coreshot.inference import INFERENCES
 from coreshot.inference.cyclical import sample_cycles as cyclical_compiled
 from coreshot.inference.hmc import sample_chains as hmc_compiled
 from coreshot.inference.laplace import sample_last_layers as laplace_compiled
 from coreshot.inference.map_estimate import _climb_all as map_compiled
 from coreshot.inference.mclmc import sample_microcanonical as mclmc_compiled
 from coreshot.inference.nuts import _sample_chains as nuts_compiled
+from coreshot.inference.registry import INFERENCES
 from coreshot.models import LogDensity
 
 SETTINGS = {

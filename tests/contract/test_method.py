@@ -3,14 +3,15 @@
 import itertools
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import coreshot
 from coreshot.errors import CoreshotError
-from coreshot.inference import MapEstimate
-from coreshot.methods import OneShot
-from coreshot.methods.protocol import Invitation
+from coreshot.inference.registry import MapEstimate
+from coreshot.methods.one_shot import OneShot, pool_coresets
+from coreshot.methods.protocol import Invitation, PointInference
 from coreshot.privacy.guarded_records import behind_doors
 from coreshot.runtime.simulate import simulate
 from coreshot.study import Study
@@ -33,7 +34,7 @@ def clients(make_points):
 
 @pytest.fixture(scope="module")
 def method(study):
-    return OneShot(study.learner, INFERENCE)
+    return study.method
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +52,8 @@ def replies(study, method, clients):
 
 def received(method, study, replies):
     key = jax.random.key(0)
-    return method.receive(key, study.model, method.init(key, study.model, study.shared_key), replies)
+    contents = {name: method.read(study.model, name, reply) for name, reply in replies.items()}
+    return method.receive(key, study.model, method.init(key, study.model, study.shared_key), contents)
 
 
 def test_one_exchange_and_no_more(study, method, replies):
@@ -66,18 +68,17 @@ def test_one_exchange_and_no_more(study, method, replies):
 )
 def test_any_subset_of_replies_is_accepted(study, method, replies, names):
     state = received(method, study, {name: replies[name] for name in names})
-    pooled = method.log_density(study.model, state)
-    assert pooled.points.num_points == 4 * len(names)
-    assert float(pooled.num_observations) == pytest.approx(sum(6 + "abc".index(name) for name in names))
-    posterior, _ = method.posterior(jax.random.key(0), study.model, state)
+    pooled = pool_coresets(state.coresets, "mass")
+    assert pooled.num_points == 4 * len(names)
+    assert float(jnp.sum(pooled.weight)) == pytest.approx(sum(6 + "abc".index(name) for name in names))
+    posterior, _ = method.posterior(jax.random.key(0), study.model, state, PointInference(INFERENCE))
     assert all(np.all(np.isfinite(leaf)) for leaf in jax.tree.leaves(posterior))
 
 
 def test_order_of_arrival_does_not_matter(study, method, replies, same):
     def posterior(names):
-        return method.posterior(
-            jax.random.key(0), study.model, received(method, study, {name: replies[name] for name in names})
-        )[0]
+        state = received(method, study, {name: replies[name] for name in names})
+        return method.posterior(jax.random.key(0), study.model, state, PointInference(INFERENCE))[0]
 
     assert same(posterior("abc"), posterior("cab"))
     assert not same(posterior("abc"), posterior("ab"))
@@ -93,14 +94,14 @@ def test_the_wire_changes_no_bit(study, method, replies, same):
     assert all(same(crossed[name].arrays, message.arrays) for name, message in replies.items())
     assert all(isinstance(array, jax.Array) for message in crossed.values() for array in message.arrays.values())
     in_process, over_the_wire = (
-        method.log_density(study.model, received(method, study, arrived)) for arrived in (replies, crossed)
+        pool_coresets(received(method, study, arrived).coresets, "mass") for arrived in (replies, crossed)
     )
     assert same(in_process, over_the_wire)
 
 
 def run(study, method, clients, seed=0, replies=None):
     replies, ledger = {} if replies is None else replies, Ledger()
-    state = simulate(jax.random.key(seed), study, method, clients, ledger, replies=replies)
+    state = simulate(jax.random.key(seed), study, clients, ledger, replies=replies)
     return {key: reply.data for key, reply in replies.items()}, ledger, state
 
 
@@ -152,7 +153,7 @@ def test_fit_takes_messages_in_any_order(study, clients, same):
     one = coreshot.fit(study, sent.values(), INFERENCE)
     two = coreshot.fit(study, reversed(sent.values()), INFERENCE)
     assert same(one.posterior, two.posterior)
-    assert one.points.num_points == 12
+    assert pool_coresets(one.state.coresets, "mass").num_points == 12
     found = one.evaluate(clients["a"].x, np.asarray(clients["a"].y).argmax(axis=1))
     assert 0 <= found.accuracy <= 1
     assert one.predict(clients["a"].x).mean.shape == (6, 2)

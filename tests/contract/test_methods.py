@@ -78,6 +78,7 @@ FLOATS = {
 
 def test_every_method_is_tested():
     elsewhere = {
+        "one_shot",
         "spectral",
         "private_spectral",
         "private_pooled_dm",
@@ -93,7 +94,7 @@ def make_method_study(make_study):
 
     def make(case, **changes):
         method = decode_named(METHODS, {**SETTINGS[case], **changes}, "test", "method")
-        return replace(make_study("classification"), learner=None, method=method)
+        return replace(make_study("classification"), method=method)
 
     return make
 
@@ -107,7 +108,7 @@ def clients(make_points):
 def run(study, clients, seed=0):
     """The weights in the end, and the ledger."""
     ledger, key = Ledger(), jax.random.key(seed)
-    state = simulate(key, study, study.method, clients, ledger)
+    state = simulate(key, study, clients, ledger)
     return study.method.posterior(key, study.model, state)[0].params, ledger
 
 
@@ -172,7 +173,8 @@ def first_replies(case, make_method_study, clients):
 
 def received(first_replies, names):
     study, state, replies = first_replies
-    return study.method.receive(jax.random.key(0), study.model, state, {name: replies[name] for name in names})
+    heard = {name: study.method.read(study.model, name, replies[name]) for name in names}
+    return study.method.receive(jax.random.key(0), study.model, state, heard)
 
 
 @pytest.mark.parametrize(
@@ -215,10 +217,12 @@ def test_settings_and_study_survive_their_dictionary(case, make_method_study):
 
 
 def test_a_study_has_a_learner_or_a_method(make_study, make_method_study):
-    study = make_method_study("fed_avg")
-    for learner, method in ((make_study().learner, study.method), (None, None)):
-        with pytest.raises(CoreshotError, match=r"has a learner .* or a method .*, not both and not neither"):
-            replace(study, learner=learner, method=method)
+    values, learner = make_method_study("fed_avg").to_dict(), make_study().to_dict()["method"]["learner"]
+    neither = {key: value for key, value in values.items() if key != "method"}
+    for wrong in ({**values, "learner": learner}, neither):
+        with pytest.raises(CoreshotError, match=r"has a learner .* or a method, not both and not neither"):
+            Study.from_dict(wrong)
+    assert Study.from_dict({**neither, "learner": learner}).learner == make_study().learner
 
 
 def test_a_second_run_does_not_compile_again(case, make_method_study, clients, finished, same):
@@ -249,7 +253,8 @@ def test_a_client_answers_the_same_alone_and_padded_in_a_group(make_method_study
         )  # c's is told apart
         assert float(alone["num_examples"][0]) == 5
         if case == "mime":
-            state = study.method.receive(jax.random.key(0), study.model, state, answers["ac"])
+            heard = {name: study.method.read(study.model, name, reply) for name, reply in answers["ac"].items()}
+            state = study.method.receive(jax.random.key(0), study.model, state, heard)
 
 
 def asked(study, clients, seed=0):
@@ -317,6 +322,4 @@ def test_replies_that_do_not_fit_the_study_are_refused(make_method_study, client
     ]
     for arrays in bad:
         with pytest.raises(CoreshotError, match="client b, round 0"):
-            study.method.receive(
-                jax.random.key(0), study.model, state, {**replies, "b": replace(replies["b"], arrays=arrays)}
-            )
+            study.method.read(study.model, "b", replace(replies["b"], arrays=arrays))

@@ -1,9 +1,13 @@
 """The presets that come with coreshot: the paper's values where they claim them, and differences only where they say so."""
 
+import shutil
+import tomllib
 from dataclasses import fields, replace
 
 import pytest
 
+from coreshot.errors import CoreshotError
+from coreshot.experiments import preset as preset_module
 from coreshot.experiments.preset import load_preset, preset_names
 
 PAPER = {  # the EMNIST-62 column of the paper's table of hyperparameters
@@ -99,3 +103,21 @@ def test_a_base_table_that_names_another_thing_is_replaced(tmp_path):
     preset = load_preset(str(path))
     assert preset.task.num_clients == 3
     assert (preset.learners["bpc"].num_points, preset.learners["bpc"].batch_size) == (7, 50)
+
+
+@pytest.mark.parametrize("name", preset_names())
+def test_a_base_is_one_step_away(source, name):
+    base = tomllib.loads((source / "presets" / f"{name}.toml").read_text()).get("base")
+    assert base is None or "base" not in tomllib.loads((source / "presets" / f"{base}.toml").read_text())
+
+
+def test_a_base_two_steps_away_is_refused(source, tmp_path, monkeypatch):
+    """Of presets that come with coreshot; a user's own file may be based on any of them."""
+    shutil.copytree(source / "presets", tmp_path / "presets")
+    (tmp_path / "presets" / "deep.toml").write_text('base = "moons_quick"\n')
+    monkeypatch.setattr(preset_module, "_folder", lambda: tmp_path / "presets")
+    with pytest.raises(CoreshotError, match=r"preset deep: its base 'moons_quick' has a base itself, 'moons'"):
+        load_preset("deep")
+    own = tmp_path / "own.toml"
+    own.write_text('base = "moons_quick"\n')
+    assert load_preset(str(own)).resolved == load_preset("moons_quick").resolved

@@ -45,7 +45,7 @@ class Stopped(Exception):
 def make_rounds(make_study):
     def make(name="fed_avg", **changes):
         method = decode_named(METHODS, {"name": name, **SETTINGS[name], **changes}, "test", "method")
-        return replace(make_study("regression"), learner=None, method=method)
+        return replace(make_study("regression"), method=method)
 
     return make
 
@@ -77,7 +77,7 @@ def watched(study, clients, folder, stop_after=None, evaluate=measure, evaluate_
         if exchange.state.round == stop_after:
             raise Stopped
 
-    simulate(KEY, study, study.method, clients, log.ledger, state=log.state, on_exchange=look)
+    simulate(KEY, study, clients, log.ledger, state=log.state, on_exchange=look)
     return log
 
 
@@ -147,7 +147,7 @@ def by_hand(study, clients, absent):
             lambda clients: None,
         )
         heard = {
-            name: answer
+            name: method.read(model, name, answer)
             for name, (answer, _) in answers.items()
             if name not in absent.get((state.round, invitation.message.kind), "")
         }

@@ -10,7 +10,7 @@ import pytest
 
 from coreshot.config import decode_named, encode_named
 from coreshot.errors import CoreshotError
-from coreshot.fitted.posterior_file import posterior_bytes, posterior_of
+from coreshot.fitted.posterior_file import posterior_bytes, read_posterior
 from coreshot.methods import METHODS
 from coreshot.methods.spectral import NUM_GROUPS
 from coreshot.privacy.guarded_records import behind_doors
@@ -26,9 +26,7 @@ NAMES = tuple("abcdef")
 @pytest.fixture(scope="module")
 def make_spectral(make_study):
     def make(kind="classification", **changes):
-        return replace(
-            make_study(kind), learner=None, method=decode_named(METHODS, {**SETTINGS, **changes}, "test", "method")
-        )
+        return replace(make_study(kind), method=decode_named(METHODS, {**SETTINGS, **changes}, "test", "method"))
 
     return make
 
@@ -59,7 +57,8 @@ def replies(study, clients):
 
 def state_of(study, replies, names):
     start = study.method.init(None, study.model, study.shared_key)
-    return study.method.receive(None, study.model, start, {name: replies[name] for name in names})
+    contents = {name: study.method.read(study.model, name, replies[name]) for name in names}
+    return study.method.receive(None, study.model, start, contents)
 
 
 def head_of(study, state):
@@ -74,7 +73,7 @@ def test_settings_and_study_survive_their_dictionary(study):
 def test_the_bytes_keep_to_the_budget(make_spectral, clients):
     for max_bytes in (200, 400):
         ledger, study = Ledger(), make_spectral(max_bytes=max_bytes)
-        simulate(jax.random.key(0), study, study.method, clients, ledger)
+        simulate(jax.random.key(0), study, clients, ledger)
         rows = [entry.payload_bytes - 2 * 4 for entry in ledger.entries if entry.direction == "up"]
         assert len(rows) == len(clients)
         assert all(max_bytes / 3 < size <= max_bytes for size in rows)
@@ -95,16 +94,17 @@ def test_the_same_data_give_the_same_bytes_whatever_the_key(study, clients, repl
 
 def test_neither_order_nor_occasion_matters_but_who_takes_part_does(study, replies):
     together = head_of(study, state_of(study, replies, NAMES)).mean
-    late = study.method.receive(
-        None, study.model, state_of(study, replies, NAMES[3:]), {name: replies[name] for name in NAMES[:3]}
-    )
+    first = {name: study.method.read(study.model, name, replies[name]) for name in NAMES[:3]}
+    late = study.method.receive(None, study.model, state_of(study, replies, NAMES[3:]), first)
     np.testing.assert_allclose(head_of(study, late).mean, together, rtol=1e-9)
     np.testing.assert_array_equal(head_of(study, state_of(study, replies, NAMES[::-1])).mean, together)
     assert not np.allclose(head_of(study, state_of(study, replies, NAMES[1:])).mean, together, rtol=1e-3)
 
 
 def test_who_leaves_was_never_there(study, replies):
-    left = study.method.forget(study.model, state_of(study, replies, NAMES), "b", replies["b"])
+    left = study.method.forget(
+        study.model, state_of(study, replies, NAMES), "b", study.method.read(study.model, "b", replies["b"])
+    )
     never = state_of(study, replies, [name for name in NAMES if name != "b"])
     found, wanted = head_of(study, left), head_of(study, never)
     np.testing.assert_allclose(found.mean, wanted.mean, rtol=1e-5, atol=1e-9)
@@ -129,12 +129,14 @@ def test_few_clients_are_left_out_one_by_one_and_many_by_name(study, replies):
     few, many = state_of(study, replies, NAMES[:4]), state_of(study, replies, NAMES)
     assert set(few.groups) == set(NAMES[:4])
     assert set(many.groups) <= set(range(NUM_GROUPS))
-    left = study.method.forget(study.model, few, "b", replies["b"])
+    left = study.method.forget(study.model, few, "b", study.method.read(study.model, "b", replies["b"]))
     never = state_of(study, replies, "acd")
     assert all(np.array_equal(left.groups[name].joint, never.groups[name].joint) for name in "acd")
     one_by_one = state_of(study, replies, NAMES[:4])
     for name in NAMES[4:]:
-        one_by_one = study.method.receive(None, study.model, one_by_one, {name: replies[name]})
+        one_by_one = study.method.receive(
+            None, study.model, one_by_one, {name: study.method.read(study.model, name, replies[name])}
+        )
     assert all(np.array_equal(one_by_one.groups[number].joint, many.groups[number].joint) for number in many.groups)
 
 
@@ -152,7 +154,7 @@ def test_probabilities(study, replies, clients):
 def test_one_client_with_one_class_still_gives_a_model(study, make_points):
     points = make_points("classification", 0, 6)
     points = replace(points, y=jnp.asarray(np.eye(study.model.num_outputs, dtype=np.float32)[np.zeros(6, int)]))
-    state = simulate(jax.random.key(0), study, study.method, {"a": points}, Ledger())
+    state = simulate(jax.random.key(0), study, {"a": points}, Ledger())
     assert np.all(np.isfinite(head_of(study, state).predict(np.asarray(points.x)).mean))
 
 
@@ -181,7 +183,7 @@ def damaged(message, **changes):
 )
 def test_a_message_that_is_not_right_is_refused(study, replies, changes, words):
     with pytest.raises(CoreshotError, match=rf"client c, round 0, spectral: .*({words})"):
-        study.method.check(study.model, "c", damaged(replies["c"], **changes))
+        study.method.read(study.model, "c", damaged(replies["c"], **changes))
 
 
 def test_damaged_code_is_refused_or_harmless(study, replies):
@@ -207,7 +209,7 @@ def test_the_message_survives_the_wire(study, replies):
 def test_regression(make_spectral, make_points):
     study = make_spectral("regression", max_bytes=None)
     clients = {name: make_points("regression", seed, 9) for seed, name in enumerate("ab")}
-    posterior = head_of(study, simulate(jax.random.key(0), study, study.method, clients, Ledger()))
+    posterior = head_of(study, simulate(jax.random.key(0), study, clients, Ledger()))
     predictive = posterior.predict(np.asarray(clients["a"].x))
     assert predictive.mean.shape == predictive.epistemic.shape == predictive.aleatoric.shape
     assert posterior.link is None
@@ -222,7 +224,7 @@ def test_features_that_do_not_fit_are_refused(make_spectral):
 def test_a_head_survives_its_file(study, replies, clients):
     """Arrays of a solver are not laid out as they are indexed: a file that took no care of that would hold another head."""
     posterior = head_of(study, state_of(study, replies, NAMES))
-    back = posterior_of(study, posterior_bytes(posterior), "test")
+    back = read_posterior(study, posterior_bytes(posterior), "test")
     x = np.asarray(clients["a"].x)
     np.testing.assert_allclose(back.predict(x).mean, posterior.predict(x).mean, rtol=1e-6)
     np.testing.assert_array_equal(back.mean, posterior.mean)

@@ -1,4 +1,4 @@
-"""The command line on a task of seconds: results and report, going on after a kill, and one sentence for every mistake."""
+"""The command line on a task of seconds: results, report, continuing after a kill, one sentence for every mistake."""
 
 import json
 import os
@@ -8,9 +8,6 @@ import subprocess
 import sys
 
 import pytest
-
-# typer 0.20 asks click 8.5 for names that click 9 will not have; that is between the two of them.
-pytestmark = pytest.mark.filterwarnings("ignore:'click:DeprecationWarning")
 
 TINY = """
 title = "two moons, tiny"
@@ -147,8 +144,14 @@ def test_a_run_writes_one_row_for_each_arm_with_exactly_these_keys(finished):
     )
 
 
+def test_a_run_says_on_which_devices_jax_ran(finished):
+    environment = json.loads((finished[0] / "environment.json").read_text())
+    assert environment["backend"] == jax.default_backend()
+    assert environment["devices"] == [device.device_kind for device in jax.devices()]
+
+
 def test_a_row_counts_what_crossed_the_wire(finished):
-    """Two clients, three points of two inputs and a class number each, and a count: 2 * (6 + 3 + 1) numbers up, none down."""
+    """Two clients, each with three points of two inputs and a class, and a count: 2 * (6 + 3 + 1) numbers up."""
     folder, _ = finished
     sizes = {path: path.stat().st_size for path in folder.rglob("*.safetensors") if "messages" in path.parts}
     assert len(sizes) == 2 * 2  # two learners, two clients: the two BPC arms share one set of coresets

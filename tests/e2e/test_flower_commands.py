@@ -1,11 +1,9 @@
-"""`coreshot flower`: what is refused, in one sentence, before anything is started; and keys that only their owner can read."""
+"""`coreshot flower`: mistakes get one sentence before anything is started; only the owner can read a private key."""
 
 import stat
 
 import pytest
 from cryptography import x509
-
-pytestmark = pytest.mark.filterwarnings("ignore:'click:DeprecationWarning")
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from coreshot.api import distill
 from coreshot.data.files import read_records
 from coreshot.fitted.folder import by_client, open_model, write_model
 from coreshot.report.model_page import evaluate_model, model_page
-from coreshot.study.file import read_study
+from coreshot.study.file import read_study, read_study_file
 
 CHROMIUM = next(
     (path for name in ("chromium", "chromium-browser", "google-chrome", "chrome") if (path := shutil.which(name))), None
@@ -70,7 +70,7 @@ def heart_page(project, tmp_path_factory):
         )
         records = read_records(path, study.inputs, study.target)
         files[path] = distill(study, records.x, records.y, client=name)
-    fitted = write_model(folder / "model", study_file.read_text(), by_client(files), None, "mass", 0)
+    fitted = write_model(folder / "model", read_study_file(study_file), by_client(files), None, "mass", 0)
     found = evaluate_model(fitted, records.x, records.y, None)
     page = folder / "page.html"
     page.write_bytes(model_page(open_model(folder / "model"), fitted, found, path.name))

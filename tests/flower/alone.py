@@ -1,4 +1,6 @@
-"""A whole federation, from keys to results, by its commands; run as `python alone.py FOLDER PRESET`, in a network namespace that has only loopback.
+"""A whole federation, from keys to results, by its commands.
+
+Run as `python alone.py FOLDER PRESET`, in a network namespace that has only loopback.
 
 Leaves FOLDER/said.json: what each command returned and said, and whether the outside could be reached.
 """

@@ -1,4 +1,4 @@
-"""What the tests of federations share: commands as processes, sites that may have a fault, and the local runner's results to compare with."""
+"""What the tests of federations share: commands as processes, sites with faults, and results of a local run."""
 
 from __future__ import annotations
 
@@ -100,7 +100,8 @@ class Sites:
         return path
 
     def start(self, name: str, data: Path, *options: str, **fault: str) -> None:
-        extra = {**fault, "PYTHONPATH": str(FAULTS)} if fault else {}
+        paths = os.pathsep.join(filter(None, [str(FAULTS), os.environ.get("PYTHONPATH")]))
+        extra = {**fault, "PYTHONPATH": paths} if fault else {}
         command = [
             sys.executable,
             "-m",

@@ -12,8 +12,7 @@ from flwr.app.message_type import MessageType
 from coreshot import distill
 from coreshot.errors import CoreshotError
 from coreshot.flower.client_app import _inbox, app
-from coreshot.flower.messages import bytes_of, records_of
-from coreshot.flower.work import CLIENT, UNABLE, WORK, Work
+from coreshot.flower.messages import CLIENT, EXPLAINED, REQUEST, WorkRequest, decode_records, encode_records
 from coreshot.keys import named_key
 from coreshot.runtime.worker_main import key_words
 from coreshot.runtime.worker_process import Worker
@@ -44,9 +43,9 @@ def site(study, make_points, tmp_path):
             **{key.replace("_", "-"): value for key, value in config.items()},
         }
         context = Context(run_id=1, node_id=2, node_config=settings, state=RecordDict(), run_config={})
-        content = records_of(encode_message(Sent("invitation", 0, {}), study_hash=study.hash, client="site-1"))
+        content = encode_records(encode_message(Sent("invitation", 0, {}), study_hash=study.hash, client="site-1"))
         key = key_words(named_key(jax.random.key(0), "clients"))
-        content[WORK] = Work(json.dumps(study.to_dict()), key, seconds, "site-1").record()
+        content[REQUEST] = WorkRequest(json.dumps(study.to_dict()), key, seconds, "site-1").record()
         message = Message(content, 2, MessageType.TRAIN)
         message.metadata.__dict__["_message_id"] = "asked"
         return app(message, context)
@@ -57,14 +56,14 @@ def site(study, make_points, tmp_path):
 def test_it_sends_the_bytes_of_distill_and_nothing_else(site, study, make_points):
     reply = site(study_hash=study.hash, seconds_limit=500.0)
     points = make_points("classification", 0, 12)
-    assert bytes_of(reply.content) == distill(study, points.x, np.asarray(points.y), client="site-1")
+    assert decode_records(reply.content) == distill(study, points.x, np.asarray(points.y), client="site-1")
     assert sorted(reply.content) == ["arrays", "header"]
     assert sorted(reply.content["header"]) == ["client", "format", "kind", "releases", "round", "study"]
 
 
 def test_data_that_do_not_fit_are_refused_without_a_word_about_them(site, caplog):
     reply = site(y=[1234.0] * 12)
-    assert (reply.error.code, reply.error.reason) == (UNABLE, "its data do not fit the study (its own log says why)")
+    assert (reply.error.code, reply.error.reason) == (EXPLAINED, "its data do not fit the study (its own log says why)")
     assert "label 1234 at index 0" in caplog.text  # at the site
 
 
@@ -122,11 +121,11 @@ def test_messages_cross_to_the_last_bit(study):
         encode_message(sent, study_hash=study.hash, client="a", releases=study.releases),
         encode_message(Sent("invitation", 0, {}), study_hash=study.hash, client="a"),
     ):
-        assert bytes_of(records_of(data)) == data
+        assert decode_records(encode_records(data)) == data
         assert pack(*unpack(data)) == data
-    assert read_header(bytes_of(records_of(data)))["client"] == "a"
+    assert read_header(decode_records(encode_records(data)))["client"] == "a"
 
 
 def test_what_is_no_message_is_refused():
     with pytest.raises(CoreshotError, match="is not a coreshot message"):
-        bytes_of(RecordDict())
+        decode_records(RecordDict())

@@ -3,11 +3,7 @@
 import json
 import time
 
-import pytest
-
 from coreshot.experiments.preset import load_preset
-
-pytestmark = pytest.mark.filterwarnings("ignore:'click:DeprecationWarning")
 
 
 def test_a_run_ends_with_the_rest_and_names_each_who_failed(

@@ -1,4 +1,4 @@
-"""The coordinator's side against nodes that are only pretended: who is asked, who is waited for, and what is said about whom."""
+"""The coordinator's side with simulated nodes: which are asked, how long it waits, and what it reports."""
 
 import io
 import json
@@ -17,17 +17,14 @@ from coreshot.data.files import read_records
 from coreshot.errors import CoreshotError
 from coreshot.fitted.folder import open_model, write_model
 from coreshot.flower import nodes as nodes_module
-from coreshot.flower.messages import bytes_of, records_of
-from coreshot.flower.nodes import Nodes, Patience
-from coreshot.flower.runs import Order
+from coreshot.flower.messages import CLIENT, EXPLAINED, WorkRequest, decode_records, encode_records
+from coreshot.flower.nodes import Nodes
+from coreshot.flower.runs import RunRequest, WaitPolicy
 from coreshot.flower.study_run import fit_study
-from coreshot.flower.work import CLIENT, UNABLE, Work
-from coreshot.inference import MapEstimate
-from coreshot.methods import OneShot
 from coreshot.runtime.simulate import simulate
 from coreshot.runtime.worker_main import answer_job
 from coreshot.runtime.worker_process import read_frame
-from coreshot.study.file import read_study
+from coreshot.study.file import read_study_file
 from coreshot.wire.ledger import Ledger
 
 NOISE = {"name": "noise", "num_points": 4, "init_scale": 0.5}
@@ -38,17 +35,12 @@ pytestmark = pytest.mark.usefixtures("as_task")
 
 @pytest.fixture(autouse=True)
 def _fast(monkeypatch):
-    monkeypatch.setattr(nodes_module, "SECONDS_BETWEEN_LOOKS", 0.001)
+    monkeypatch.setattr(nodes_module, "SECONDS_BETWEEN_POLLS", 0.001)
 
 
 @pytest.fixture(scope="module")
 def study(make_study):
     return make_study("classification", NOISE)
-
-
-@pytest.fixture(scope="module")
-def method(study):
-    return OneShot(study.learner, MapEstimate(optimizer="adam", step_size=0.05, num_steps=3))
 
 
 @dataclass
@@ -107,12 +99,12 @@ class PretendedGrid:
                 RecordDict({"arrays": ArrayRecord({"x": Array("float32", (1,), "numpy.ndarray", b"cos\nsystem\n")})}),
                 reply_to=message,
             )
-        return Message(records_of(self.reply(message.content, node)), reply_to=message)
+        return Message(encode_records(self.reply(message.content, node)), reply_to=message)
 
     def reply(self, content, node):
         """By the worker's own code, with the points or the file of the client that it says it is."""
-        work, points, pipe = Work.of(content), self.clients[node.claims], io.BytesIO()
-        head, parts = {"study": work.study_values, "client": node.claims, "key": work.key}, [bytes_of(content)]
+        work, points, pipe = WorkRequest.read(content), self.clients[node.claims], io.BytesIO()
+        head, parts = {"study": work.study_values, "client": node.claims, "key": work.key}, [decode_records(content)]
         if isinstance(points, Path):
             head["data"] = str(points)
         else:
@@ -127,22 +119,21 @@ class PretendedGrid:
 
 
 @pytest.fixture
-def federate(study, method, make_points):
-    def run(nodes, num_clients=3, replies=None, **patience):
+def federate(study, make_points):
+    def run(nodes, num_clients=3, replies=None, **wait):
         clients = {f"client-{index}": make_points("classification", index, 6 + index) for index in range(num_clients)}
         local: dict = {}  # first: it compiles, and those who are waited for below have little time
-        simulate(jax.random.key(0), study, method, clients, Ledger(), replies=local)
+        simulate(jax.random.key(0), study, clients, Ledger(), replies=local)
         grid, said, notes = PretendedGrid(dict(enumerate(nodes)), clients), [], []
-        crew = Nodes(grid, Patience(**{"join_seconds": 0.1, "answer_seconds": 0.3, **patience}), said.append)
+        executor = Nodes(grid, WaitPolicy(**{"join_seconds": 0.1, "answer_seconds": 0.3, **wait}), said.append)
         replies, ledger = {} if replies is None else replies, Ledger()
         simulate(
             jax.random.key(0),
             study,
-            method,
             clients,
             ledger,
             replies=replies,
-            crew=crew,
+            executor=executor,
             on_exchange=lambda seen: notes.extend(seen.notes),
         )
         assert all(replies[key].data == local[key].data for key in replies)
@@ -228,7 +219,7 @@ def test_flowers_errors_are_booked_with_a_reason_and_without_its_text(federate, 
 
 
 def test_a_reason_that_a_site_gives_is_passed_on(federate):
-    found = federate([Node("client-0"), Node("client-1", fault=str(UNABLE))], num_clients=2)
+    found = federate([Node("client-0"), Node("client-1", fault=str(EXPLAINED))], num_clients=2)
     assert (
         "client-1: a text of Flower's that quotes record 1234" in found.notes[0]
     )  # in the product, of the sentences of client_app alone
@@ -243,7 +234,8 @@ def test_fewer_than_the_quorum_are_an_error_that_names_them_and_keeps_what_came(
     replies = {}
     with pytest.raises(
         CoreshotError,
-        match=r"1 of 3 replies can be used, and the quorum is 2; .*client-1: its node went away.*client-2: its node did not",
+        match=r"1 of 3 replies can be used, and the quorum is 2; .*"
+        r"client-1: its node went away.*client-2: its node did not",
     ):
         federate([Node("client-0"), Node("client-1", fault="5")], replies=replies, quorum=2)
     assert list(replies) == [(0, "client-0")]
@@ -259,8 +251,8 @@ def test_nobody_at_all_is_an_error_too(federate):
 
 
 def test_work_says_what_it_was_told(study):
-    work = Work(json.dumps(study.to_dict()), [1, 2], 3.0, "client-0")
-    assert Work.of(RecordDict({"work": work.record()})) == work
+    work = WorkRequest(json.dumps(study.to_dict()), [1, 2], 3.0, "client-0")
+    assert WorkRequest.read(RecordDict({"request": work.record()})) == work
     assert work.study_values == study.to_dict()
 
 
@@ -300,21 +292,22 @@ def test_a_study_over_flower_makes_the_folder_that_files_would_have_made(tmp_pat
         path.write_text("age,ill\n" + "".join(f"{age},{ill}\n" for age, ill in lines[name]))
     study_path = tmp_path / "study.toml"
     study_path.write_text(STUDY)
-    grid = PretendedGrid({0: Node("site-2"), 1: Node("site-1"), 2: Node("site-3", fault=str(UNABLE))}, paths)
-    order = Order(
+    grid = PretendedGrid({0: Node("site-2"), 1: Node("site-1"), 2: Node("site-3", fault=str(EXPLAINED))}, paths)
+    request = RunRequest(
         out=str(tmp_path / "out"),
-        patience=Patience(join_seconds=0.1, answer_seconds=60),
+        wait=WaitPolicy(join_seconds=0.1, answer_seconds=60),
         study=STUDY,
         clients=tuple(paths),
     )
-    order.write(tmp_path / "order.json")
-    assert Order.read(tmp_path / "order.json") == order
-    fit_study(order, Nodes(grid, order.patience, lambda line: None))
+    request.write(tmp_path / "request.json")
+    assert RunRequest.read(tmp_path / "request.json") == request
+    fit_study(request, Nodes(grid, request.wait, lambda line: None))
 
-    study = read_study(study_path)
+    agreed = read_study_file(study_path)
+    study = agreed.study
     records = {name: read_records(paths[name], study.inputs, study.target) for name in ("site-1", "site-2")}
     files = {name: distill(study, one.x, one.y, client=name) for name, one in records.items()}
-    write_model(tmp_path / "by-files", STUDY, files, None, "mass", 0)
+    write_model(tmp_path / "by-files", agreed, files, None, "mass", 0)
     one, two = open_model(tmp_path / "out" / "model"), open_model(tmp_path / "by-files")
     assert one.coresets() == two.coresets() == files
     assert {path.name for path in one.path.rglob("*")} == {

@@ -1,13 +1,9 @@
-"""A SuperLink that dies in a run and is started again: nothing that had arrived is asked for again. Real processes on loopback."""
+"""A SuperLink dies in a run and is started again: no reply that had arrived is asked for again."""
 
 import json
 import os
 
-import pytest
-
 from coreshot.experiments.preset import load_preset
-
-pytestmark = pytest.mark.filterwarnings("ignore:'click:DeprecationWarning")
 
 
 def test_a_superlink_that_dies_costs_only_what_had_not_arrived(

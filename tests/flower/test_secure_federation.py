@@ -1,4 +1,4 @@
-"""Five sites over TLS with node authentication, in a network namespace of their own: the local runner's results, bit for bit."""
+"""Five sites over TLS with node authentication, in their own network namespace: bit for bit the local results."""
 
 import json
 import shutil

@@ -1,4 +1,6 @@
-"""Why there is no secure sum: what Flower 1.41's SecAgg+ does when a site drops out. If one of these fails after an upgrade, think again.
+"""Why there is no secure sum: what Flower 1.41's SecAgg+ does when a site drops out.
+
+If one of these tests fails after an upgrade, secure sums may have become possible.
 
 Both of its halves, server and clients, in this process: five sites, three of whose shares must come together.
 """

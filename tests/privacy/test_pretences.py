@@ -110,7 +110,6 @@ def test_a_sharer_that_is_told_of_others_than_agreed_adds_no_part(make_study, ma
     }
     study = replace(
         make_study("classification"),
-        learner=None,
         method=decode_named(METHODS, {**values, "num_sharers": 3}, "test", "method"),
     )
     for names in ('["a"]', '["a","b","b"]', '["b","c","d"]', '["a","b","c","d"]', "7", '{"a": 1}', "[1, 2, 3]", "no"):

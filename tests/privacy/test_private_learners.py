@@ -157,7 +157,6 @@ def fed_avg(make_study):
     def make(**changes):
         return replace(
             make_study("classification"),
-            learner=None,
             method=decode_named(METHODS, {**FED_AVG, **changes}, "test", "method"),
         )
 
@@ -172,7 +171,7 @@ def test_private_fed_avg_counts_every_step_of_every_round(fed_avg, clients):
     longer = fed_avg(num_rounds=30).releases[0]
     assert longer.noise_multiplier > 1.3 * release.noise_multiplier
     assert release.sampling_rate * 30 < 10, "divided by the batch size that the study names, whatever is drawn"
-    states = [simulate(jax.random.key(0), study, study.method, clients, Ledger()) for _ in range(2)]
+    states = [simulate(jax.random.key(0), study, clients, Ledger()) for _ in range(2)]
     assert not np.array_equal(*[np.asarray(jax.tree.leaves(state.params)[0]) for state in states])
 
 
@@ -190,7 +189,7 @@ def test_private_fed_avg_uses_what_it_declares_and_nothing_else(fed_avg, clients
 def test_private_fed_avg_learns_with_many_records(fed_avg, make_points):
     study = fed_avg(num_rounds=20, batch_size=600)
     clients = {name: make_points("classification", seed, 2000) for seed, name in enumerate("ab")}
-    state = simulate(jax.random.key(0), study, study.method, clients, Ledger())
+    state = simulate(jax.random.key(0), study, clients, Ledger())
     test = make_points("classification", 9, 400)
     logits = study.model.apply(state.params, test.x)
     assert np.mean(np.argmax(logits, axis=1) == np.argmax(test.y, axis=1)) > 0.85

@@ -12,13 +12,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coreshot.api import distill, fit
+from coreshot.api import distill
 from coreshot.audit.findings import findings
 from coreshot.audit.run import audit, read_trials
 from coreshot.audit.subject import subject_of
 from coreshot.config import decode_named, encode_named
 from coreshot.data import FederatedData
 from coreshot.errors import CoreshotError
+from coreshot.fitted.model import fit
 from coreshot.learners.class_features import draw_networks, feature_rows
 from coreshot.methods import METHODS
 from coreshot.models import Model
@@ -50,9 +51,7 @@ MODEL = Model(Mlp(hidden=(4,), activation="relu"), "classification", (2,), 2, 0.
 @pytest.fixture(scope="module")
 def make_pooled(make_study):
     def make(kind="classification", **changes):
-        return replace(
-            make_study(kind), learner=None, method=decode_named(METHODS, {**POOLED, **changes}, "test", "method")
-        )
+        return replace(make_study(kind), method=decode_named(METHODS, {**POOLED, **changes}, "test", "method"))
 
     return make
 
@@ -75,7 +74,10 @@ def replies_of(study, clients, key=0):
 
 def received(study, replies, state=None):
     return study.method.receive(
-        None, study.model, state or study.method.init(None, study.model, study.shared_key), replies
+        None,
+        study.model,
+        state or study.method.init(None, study.model, study.shared_key),
+        {name: study.method.read(study.model, name, reply) for name, reply in replies.items()},
     )
 
 
@@ -206,7 +208,7 @@ def test_order_and_lateness_do_not_matter_and_a_client_can_leave(make_pooled, cl
     assert not np.allclose(without.sums, state.sums)
     late = received(study, {"c": replies["c"]}, without)
     assert np.allclose(late.sums, state.sums, atol=1e-9)
-    left = study.method.forget(study.model, state, "c", replies["c"])
+    left = study.method.forget(study.model, state, "c", study.method.read(study.model, "c", replies["c"]))
     assert np.allclose(left.sums, without.sums, atol=1e-9)
     assert left.clients == without.clients
     with pytest.raises(CoreshotError, match="client c: is in the sums already"):
@@ -258,7 +260,7 @@ def test_a_class_is_trusted_as_far_as_it_stands_out_of_the_noise(make_pooled):
 @pytest.mark.parametrize("num_sharers", [None, 3])
 def test_through_the_simulator_and_bytes(make_pooled, clients, num_sharers):
     study, ledger = make_pooled(num_sharers=num_sharers), Ledger()
-    state = simulate(jax.random.key(0), study, study.method, clients, ledger)
+    state = simulate(jax.random.key(0), study, clients, ledger)
     assert state.clients == set(NAMES)
     assert {entry.kind for entry in ledger.entries} == {"invitation", "private_pooled_dm"}
     if num_sharers:
@@ -269,7 +271,7 @@ def test_with_many_records_it_learns(make_pooled, make_points):
     inference = {"optimizer": "sgd", "step_size": 0.2, "num_steps": 500}
     study = make_pooled(num_networks=32, points_per_class=8, num_updates=400, init_scale=0.5, inference=inference)
     clients = {name: make_points("classification", seed, 1000) for seed, name in enumerate(NAMES)}
-    state = simulate(jax.random.key(0), study, study.method, clients, Ledger())
+    state = simulate(jax.random.key(0), study, clients, Ledger())
     posterior, _ = study.method.posterior(jax.random.key(0), study.model, state)
     assert posterior.num_samples == 1
     test = make_points("classification", 9, 400)
@@ -353,10 +355,10 @@ def test_messages_that_do_not_fit_are_refused(make_pooled, clients):
         with pytest.raises(CoreshotError, match="client b, round 0"):
             received(study, {**replies, "b": replace(replies["b"], arrays=arrays)})
     with pytest.raises(CoreshotError, match="client b, round 0, coreset"):
-        study.method.check(study.model, "b", replace(replies["b"], kind="coreset"))
+        study.method.read(study.model, "b", replace(replies["b"], kind="coreset"))
     for arrays in (good, {"masked": masked["b"].arrays["masked"][1:]}, {"masked": jnp.zeros(D * CLASSES)}):
         with pytest.raises(CoreshotError, match="client b, round 0"):
-            shared.method.check(shared.model, "b", replace(masked["b"], arrays=arrays))
+            shared.method.read(shared.model, "b", replace(masked["b"], arrays=arrays))
 
 
 def test_without_all_sharers_there_is_no_sum(make_pooled, clients):
@@ -365,7 +367,9 @@ def test_without_all_sharers_there_is_no_sum(make_pooled, clients):
     with pytest.raises(CoreshotError, match="2 of 3 sharers answered"):
         received(study, {name: replies[name] for name in "ab"})
     with pytest.raises(CoreshotError, match="in a secure sum, from which nobody can take it"):
-        study.method.forget(study.model, received(study, replies), "c", replies["c"])
+        study.method.forget(
+            study.model, received(study, replies), "c", study.method.read(study.model, "c", replies["c"])
+        )
     with pytest.raises(CoreshotError, match="num_sharers is 3, but there are 2 clients"):
         replies_of(study, {name: clients[name] for name in "ab"})
 

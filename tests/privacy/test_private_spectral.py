@@ -7,10 +7,11 @@ import jax
 import numpy as np
 import pytest
 
-from coreshot.api import distill, fit
+from coreshot.api import distill
 from coreshot.config import decode_named
 from coreshot.errors import CoreshotError
 from coreshot.fitted.inspection import inspect_message
+from coreshot.fitted.model import fit
 from coreshot.methods import METHODS
 from coreshot.methods.private_spectral import CROSS_SHARE, _rows
 from coreshot.privacy.accounting import noise_multiplier
@@ -35,7 +36,6 @@ def make_private(make_study):
     def make(settings=PRIVATE, **changes):
         return replace(
             make_study("classification"),
-            learner=None,
             method=decode_named(METHODS, {**settings, **changes}, "test", "method"),
         )
 
@@ -59,7 +59,8 @@ def replies_of(study, clients, key=0):
 
 
 def received(study, replies):
-    return study.method.receive(None, study.model, study.method.init(None, study.model, study.shared_key), replies)
+    contents = {name: study.method.read(study.model, name, reply) for name, reply in replies.items()}
+    return study.method.receive(None, study.model, study.method.init(None, study.model, study.shared_key), contents)
 
 
 def exact_sums(study, clients):
@@ -102,12 +103,12 @@ def test_order_and_lateness_do_not_matter_and_a_client_can_leave(make_private, c
     backwards = received(study, dict(reversed(replies.items())))
     assert np.array_equal(state.gram, backwards.gram)
     without = received(study, {name: replies[name] for name in "abc"})
-    left = study.method.forget(study.model, state, "d", replies["d"])
+    left = study.method.forget(study.model, state, "d", study.method.read(study.model, "d", replies["d"]))
     assert np.allclose(left.gram, without.gram, atol=1e-9)
     assert left.clients == without.clients
     assert np.allclose(fit_of(study, left).mean, fit_of(study, without).mean, atol=1e-6)
     with pytest.raises(CoreshotError, match="client d: is in the sums already"):
-        study.method.receive(None, study.model, state, {"d": replies["d"]})
+        study.method.receive(None, study.model, state, {"d": study.method.read(study.model, "d", replies["d"])})
 
 
 def fit_of(study, state):
@@ -137,7 +138,9 @@ def test_without_all_sharers_there_is_no_sum(make_private, clients):
     with pytest.raises(CoreshotError, match="3 of 4 sharers answered"):
         received(study, {name: replies[name] for name in "abc"})
     with pytest.raises(CoreshotError, match="in a secure sum, from which nobody can take it"):
-        study.method.forget(study.model, received(study, replies), "d", replies["d"])
+        study.method.forget(
+            study.model, received(study, replies), "d", study.method.read(study.model, "d", replies["d"])
+        )
     with pytest.raises(CoreshotError, match="num_sharers is 4, but there are 3 clients"):
         replies_of(study, {name: clients[name] for name in "abc"})
 
@@ -151,7 +154,7 @@ def test_one_file_alone_cannot_be_part_of_a_secure_sum(make_private, make_points
 def test_through_the_simulator_and_bytes(make_private, clients):
     for num_sharers in (None, 4):
         study = make_private(num_sharers=num_sharers)
-        state = simulate(jax.random.key(0), study, study.method, clients, Ledger())
+        state = simulate(jax.random.key(0), study, clients, Ledger())
         assert state.clients == set(NAMES)
 
 
@@ -235,7 +238,7 @@ def test_the_header_carries_every_release(make_private, make_points):
 
 
 def test_regression_is_refused(make_study):
-    study = replace(make_study("regression"), learner=None, method=decode_named(METHODS, PRIVATE, "test", "method"))
+    study = replace(make_study("regression"), method=decode_named(METHODS, PRIVATE, "test", "method"))
     with pytest.raises(CoreshotError, match="use a classification study"):
         study.method.init(None, study.model, study.shared_key)
 

@@ -11,7 +11,7 @@ import pytest
 from coreshot.api import distill
 from coreshot.fitted import folder as model_folder
 from coreshot.fitted.folder import by_client, open_model, refit, write_model
-from coreshot.study.file import read_study
+from coreshot.study.file import parse_study, read_study
 
 MAX_STEPS = 40
 
@@ -66,8 +66,8 @@ def coresets(study_path, write_site):
 def test_every_moment_of_an_addition(study_path, coresets, cut_off_at, monkeypatch, tmp_path):
     text = study_path.read_text()
     two = {name: coresets[name] for name in ("north", "south")}
-    write_model(tmp_path / "before", text, two, None, "mass", 0)
-    write_model(tmp_path / "after", text, coresets, None, "mass", 0)
+    write_model(tmp_path / "before", parse_study(text, "test"), two, None, "mass", 0)
+    write_model(tmp_path / "after", parse_study(text, "test"), coresets, None, "mass", 0)
     seen = set()
     for number in range(MAX_STEPS):
         folder = tmp_path / f"model{number}"

@@ -7,8 +7,9 @@ import tomllib
 import numpy as np
 import pytest
 
-from coreshot.api import compare_clients, distill
+from coreshot.api import distill
 from coreshot.data.files import read_records
+from coreshot.fitted.model import compare_clients, read_messages
 from coreshot.study.file import read_study
 
 SEEDS = range(100, 108)
@@ -33,7 +34,10 @@ def verdicts(heart, folder, seed, broken=None):
         records = read_records(folder / f"{name}.csv", study.inputs, study.target)
         y = np.random.default_rng(seed).permutation(records.y) if name == broken else records.y
         files[name] = distill(study, records.x, y, client=name)
-    return {name: standing.verdict for name, standing in compare_clients(study, files).items()}
+    return {
+        name: standing.verdict
+        for name, standing in compare_clients(study, read_messages(study, files.values())).items()
+    }
 
 
 def test_honest_hospitals_are_not_suspect(heart, tmp_path):

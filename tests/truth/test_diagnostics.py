@@ -5,10 +5,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from coreshot.inference import Hmc
 from coreshot.inference.diagnostics import diagnose
+from coreshot.inference.posterior import SamplePosterior
+from coreshot.inference.registry import Hmc
 from coreshot.models import LogDensity
-from coreshot.types import Posterior
 
 NUM_CHAINS, NUM_SAMPLES = 4, 100
 
@@ -16,10 +16,11 @@ NUM_CHAINS, NUM_SAMPLES = 4, 100
 def chains(linear, centers, scale=1.0, seed=0):
     """Independent draws around one centre a chain, as a sampler's posterior: ordered by chain, then by draw."""
     draws = np.random.default_rng(seed).normal(size=(len(centers), NUM_SAMPLES, 3))
-    return Posterior(
+    return SamplePosterior(
+        linear.model,
         linear.unravel_all(
             jnp.asarray((np.asarray(centers)[:, None, None] + scale * draws).reshape(-1, 3), jnp.float32)
-        )
+        ),
     )
 
 
@@ -76,7 +77,9 @@ def test_one_chain_says_that_r_hat_cannot_be_had(linear, probes):
 
 def test_strongly_correlated_draws_are_worth_few(linear, probes):
     walk = np.cumsum(np.random.default_rng(2).normal(size=(NUM_CHAINS, NUM_SAMPLES, 3)), axis=1).reshape(-1, 3)
-    report = diagnose(linear.model, Posterior(linear.unravel_all(jnp.asarray(walk, jnp.float32))), info(), probes)
+    report = diagnose(
+        linear.model, SamplePosterior(linear.model, linear.unravel_all(jnp.asarray(walk, jnp.float32))), info(), probes
+    )
     assert report.effective_samples < 0.1 * NUM_CHAINS * NUM_SAMPLES
     assert any("independent ones" in warning for warning in report.warnings)
 
@@ -113,10 +116,11 @@ def test_a_real_sampler_with_steps_far_too_large_is_flagged(linear, linear_point
 
 @pytest.mark.parametrize(("num_chains", "num_samples"), [(1, 2), (2, 1), (2, 3)])
 def test_too_few_samples_to_tell_are_said_to_be_too_few(linear, probes, num_chains, num_samples):
-    posterior = Posterior(
+    posterior = SamplePosterior(
+        linear.model,
         linear.unravel_all(
             jnp.asarray(np.random.default_rng(0).normal(size=(num_chains * num_samples, 3)), jnp.float32)
-        )
+        ),
     )
     short = {
         "acceptance": jnp.full((num_chains, num_samples), 0.8),
@@ -130,7 +134,9 @@ def test_too_few_samples_to_tell_are_said_to_be_too_few(linear, probes, num_chai
 
 
 def test_four_samples_are_enough_to_compute_with(linear, probes):
-    posterior = Posterior(linear.unravel_all(jnp.asarray(np.random.default_rng(0).normal(size=(8, 3)), jnp.float32)))
+    posterior = SamplePosterior(
+        linear.model, linear.unravel_all(jnp.asarray(np.random.default_rng(0).normal(size=(8, 3)), jnp.float32))
+    )
     report = diagnose(
         linear.model, posterior, {"acceptance": jnp.full((2, 4), 0.8), "divergent": jnp.zeros((2, 4), bool)}, probes
     )

@@ -49,7 +49,7 @@ def final_weights(method, monkeypatch) -> np.ndarray:
     by_size = {points.num_points: GOLDEN[f"plan/{name}"] for name, points in clients.items()}
     monkeypatch.setattr(_rounds, "plan_batches", lambda key, num_examples, batch_size, num_steps: by_size[num_examples])
     study = Study(AGREEMENT, NETWORK, method=method)
-    state = simulate(jax.random.key(0), study, method, clients, Ledger(), state=method.begin(tree("start")))
+    state = simulate(jax.random.key(0), study, clients, Ledger(), state=method.begin(tree("start")))
     return flat(state.params)
 
 

@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 from sklearn.metrics import accuracy_score, brier_score_loss, log_loss
 
-from coreshot.fitted.metrics import Sums, class_sums, metrics, predict, sums
+from coreshot.fitted.metrics import Sums, class_sums, metrics, sums
+from coreshot.inference.posterior import SamplePosterior
 from coreshot.models import Model
 from coreshot.models.networks import Mlp
-from coreshot.types import Points, Posterior, points_of
+from coreshot.types import Points, points_of
 
 NUM_FORECASTS = 40_000
 
@@ -25,10 +26,11 @@ def line():
     return Model(Mlp(hidden=(), activation="relu"), "regression", (1,), 1, 1.0, 0.5)
 
 
-def constant_posterior(biases, num_outputs):
+def constant_posterior(model, biases):
     """Samples that predict their bias whatever the input."""
     biases = jnp.asarray(biases, jnp.float32)
-    return Posterior({"Dense_0": {"kernel": jnp.zeros((len(biases), 1, num_outputs)), "bias": biases}})
+    kernel = jnp.zeros((len(biases), 1, model.num_outputs))
+    return SamplePosterior(model, {"Dense_0": {"kernel": kernel, "bias": biases}})
 
 
 def of_forecasts(model, probabilities, one_hot):
@@ -71,14 +73,14 @@ def test_brier_of_two_classes_is_twice_scikit_learns():
 def test_a_posterior_of_known_probabilities(classes):
     """Through sums: two samples whose probabilities average to (0.5, 0.3, 0.2), seen by three points."""
     each = np.array([[0.8, 0.1, 0.1], [0.2, 0.5, 0.3]])
-    posterior = constant_posterior(np.log(each), 3)
+    posterior = constant_posterior(classes, np.log(each))
     test = points_of(np.zeros((3, 1)), np.eye(3)[[0, 0, 1]])
     found = metrics(classes, sums(classes, posterior, test))
     assert found.accuracy == pytest.approx(2 / 3)
     assert found.nll == pytest.approx(-(2 * np.log(0.5) + np.log(0.3)) / 3, rel=1e-5)
     assert found.brier == pytest.approx((2 * (0.25 + 0.09 + 0.04) + (0.25 + 0.49 + 0.04)) / 3, rel=1e-5)
     assert found.ece == pytest.approx(abs(0.5 - 2 / 3), rel=1e-5)
-    predictive = predict(classes, posterior, test.x)
+    predictive = posterior.predict(test.x)
     np.testing.assert_allclose(predictive.mean[0], [0.5, 0.3, 0.2], rtol=1e-5)
     np.testing.assert_allclose(predictive.epistemic[0], [0.3, 0.2, 0.1], rtol=1e-5)
     np.testing.assert_allclose(
@@ -139,13 +141,14 @@ def as_values(total):
 
 def test_sums_of_two_batches_add_to_those_of_all_classification(classes):
     draws = np.random.default_rng(3)
-    posterior = Posterior(
+    posterior = SamplePosterior(
+        classes,
         {
             "Dense_0": {
                 "kernel": jnp.asarray(draws.normal(size=(5, 1, 3)), jnp.float32),
                 "bias": jnp.asarray(draws.normal(size=(5, 3)), jnp.float32),
             }
-        }
+        },
     )
     test = points_of(draws.normal(size=(50, 1)), np.eye(3)[draws.integers(3, size=50)])
     one, two = split(test, 17)
@@ -160,7 +163,7 @@ def test_sums_of_two_batches_add_to_those_of_all_classification(classes):
 
 def test_sums_of_two_batches_add_to_those_of_all_regression(line):
     draws = np.random.default_rng(4)
-    posterior = constant_posterior(draws.normal(size=(4, 1)), 1)
+    posterior = constant_posterior(line, draws.normal(size=(4, 1)))
     test = points_of(draws.normal(size=(20, 1)), draws.normal(size=(20, 1)))
     one, two = split(test, 6)
     merged = metrics(line, sums(line, posterior, one) + sums(line, posterior, two))
@@ -172,7 +175,7 @@ def test_sums_of_two_batches_add_to_those_of_all_regression(line):
 
 def test_regression_nll_is_the_density_of_the_mixture(line):
     """Samples at 0 and 1, a target at 0, noise 0.5: the mixture's density is the mean of the two, not of their logs."""
-    posterior = constant_posterior([[0.0], [1.0]], 1)
+    posterior = constant_posterior(line, [[0.0], [1.0]])
     found = metrics(line, sums(line, posterior, points_of([[0.0]], [[0.0]])))
     at_0 = 1 / (0.5 * np.sqrt(2 * np.pi))
     at_1 = at_0 * np.exp(-0.5 * (1 / 0.5) ** 2)
@@ -182,7 +185,7 @@ def test_regression_nll_is_the_density_of_the_mixture(line):
 
 
 def test_rmse_is_taken_against_the_truth_where_it_is_known(line):
-    posterior = constant_posterior([[1.0]], 1)
+    posterior = constant_posterior(line, [[1.0]])
     test, truth = points_of([[0.0], [0.0]], [[3.0], [-1.0]]), points_of([[0.0], [0.0]], [[1.0], [2.0]])
     assert metrics(line, sums(line, posterior, test)).rmse == pytest.approx(2.0)
     known = metrics(line, sums(line, posterior, test, truth))
@@ -193,7 +196,7 @@ def test_rmse_is_taken_against_the_truth_where_it_is_known(line):
 
 
 def test_regression_uncertainty_splits_into_function_and_noise(line):
-    found = predict(line, constant_posterior([[0.0], [1.0]], 1), jnp.zeros((2, 1)))
+    found = constant_posterior(line, [[0.0], [1.0]]).predict(jnp.zeros((2, 1)))
     np.testing.assert_allclose(found.mean, 0.5)
     np.testing.assert_allclose(found.epistemic, 0.5)
     np.testing.assert_allclose(found.aleatoric, 0.5)

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from coreshot.inference import Hmc, MapEstimate, Nuts
+from coreshot.inference.registry import Hmc, MapEstimate, Nuts
 from coreshot.methods.one_shot import pool_coresets
 from coreshot.models import LogDensity
 from coreshot.types import Coreset, Points, concatenate_points, pad_points

@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 
 from coreshot.fitted.metrics import metrics, sums
+from coreshot.inference.posterior import SamplePosterior
 from coreshot.learners.bpc_fkl import kl_gradient
 from coreshot.models import LogDensity, Model
 from coreshot.models import model as models
 from coreshot.models.networks import ConvNet, Mlp
-from coreshot.types import Posterior, points_of
+from coreshot.types import points_of
 
 
 @pytest.fixture(scope="module")
@@ -76,7 +77,7 @@ def test_a_log_density_in_parts_is_the_whole(model, params, points, as_if_wide, 
 
 
 def test_metrics_in_parts_are_those_of_the_whole(model, params, points, monkeypatch):
-    posterior = Posterior(params)
+    posterior = SamplePosterior(model, params)
     whole = metrics(model, sums(model, posterior, points))
     monkeypatch.setattr("coreshot.fitted.metrics.POINTS_AT_ONCE", 3)
     parts = metrics(model, sums(model, posterior, points))

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 import jax
 import jax.numpy as jnp
@@ -23,7 +23,7 @@ from coreshot.audit.distances import between_records, classes_of_one
 from coreshot.config import choose
 from coreshot.data import FederatedData
 from coreshot.errors import CoreshotError
-from coreshot.methods import OneShot
+from coreshot.methods.protocol import SecureSum
 from coreshot.study import Study
 from coreshot.types import Points, concatenate_points
 
@@ -41,11 +41,6 @@ class Subject:
     others: Mapping[
         str, Points
     ]  # clients that a trial needs beside this one: where noise is shared all, with one record each; else none
-
-    @property
-    def method(self) -> Any:
-        """Without an inference: what is audited is what arrives."""
-        return OneShot(self.study.learner, None) if self.study.learner else self.study.method  # type: ignore[arg-type]
 
     @cached_property
     def of_record(self) -> Points:
@@ -72,7 +67,7 @@ def one_of(points: Points, position: int) -> Points:
 
 def subject_of(study: Study, data: FederatedData, client: str | None = None, record: int | None = None) -> Subject:
     """The first client and its most exposed record, where they are not named."""
-    if study.method and study.method.num_rounds != 1:
+    if study.method.num_rounds != 1:
         raise CoreshotError(
             f"audit: the method has {study.method.num_rounds} rounds; only learners and methods of one round can be audited."
         )
@@ -93,10 +88,10 @@ def subject_of(study: Study, data: FederatedData, client: str | None = None, rec
         "planted": concatenate_points([points, canary(points, study.agreement.kind)]),
     }
     for which in WHICH:
-        study.check_fits(
+        study.check_records(
             sets[which], f"client {name}, without record {index}" if which == "without" else f"client {name}"
         )
-    shares_noise = getattr(study.method, "num_sharers", None) is not None
+    shares_noise = isinstance(study.method, SecureSum) and study.method.num_sharers is not None
     # The attacker knows what others hold, and takes it off: it may as well be one record.
     others = {other: one_of(held, 0) for other, held in data.clients.items() if shares_noise and other != name}
     return Subject(study, name, index, sets, others)

@@ -32,7 +32,7 @@ def run_trial(subject: Subject, which: Which, number: int, seed: int) -> Trial:
     """With randomness of its own: the seed's where a learner draws, the operating system's where noise protects."""
     key = named_key(jax.random.key(seed), f"audit {which} {number}")
     clients = {**subject.others, subject.client: subject.sets[which]}
-    state = simulate(key, subject.study, subject.method, clients, Ledger())
+    state = simulate(key, subject.study, clients, Ledger())
     return Trial(
         which,
         number,

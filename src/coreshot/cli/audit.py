@@ -1,54 +1,65 @@
-"""The command that attacks a study's messages: coreshot audit."""
+"""`coreshot audit`: attack the message of a client, and compare what the attack finds with the guarantee."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.markup import escape
-from rich.table import Table
 
-from coreshot.cli.options import Overrides
-from coreshot.cli.output import Json, console, print_json, say, working
+from coreshot.cli.options import Overrides, PresetName
+from coreshot.cli.output import Json, make_table, print_result, working
 from coreshot.errors import CoreshotError
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from coreshot.audit.confidence import Estimate
     from coreshot.audit.findings import Findings
     from coreshot.audit.run import Plan
     from coreshot.audit.subject import Subject
     from coreshot.experiments.preset import Preset
 
-TRIALS = 660  # with fewer, the share found at 1 % false positives has no lower limit
+TRIALS = 660  # with fewer trials the share found at 1 % false positives has no lower confidence limit
 
 
 def audit(
-    preset: Annotated[str, typer.Argument(help="Whose task: a name from `coreshot list`, or the path of a TOML file.")],
-    learner: Annotated[str | None, typer.Option("--learner", help="Which of its learners.")] = None,
+    preset: PresetName,
+    learner: Annotated[str | None, typer.Option("--learner", help="The preset's learner that is attacked.")] = None,
     method: Annotated[
-        str | None, typer.Option("--method", help="Or which of its methods, if that has one round.")
+        str | None, typer.Option("--method", help="Or the preset's method; it must have one round.")
     ] = None,
-    client: Annotated[str | None, typer.Option("--client", help="Which client; the default is the first.")] = None,
+    client: Annotated[
+        str | None, typer.Option("--client", help="The client that is attacked; the default is the first.")
+    ] = None,
     record: Annotated[
         int | None,
-        typer.Option("--record", help="Which of its records, from 0; the default is the first of its smallest class."),
+        typer.Option(
+            "--record", help="The number of its record, from 0; the default is the first of its smallest class."
+        ),
     ] = None,
     trials: Annotated[
-        int, typer.Option("--trials", help="Distillations with, without, and with a planted record, of each so many.")
+        int,
+        typer.Option(
+            "--trials", help="How often to distill with the record, without it, and with a planted record, each."
+        ),
     ] = TRIALS,
-    seed: Annotated[int, typer.Option("--seed", min=0, help="Of the task's data and of what learners draw.")] = 0,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="The seed of the data and of the learner.")] = 0,
     overrides: Overrides = None,
     out: Annotated[
-        Path | None, typer.Option("--out", help="Where results go; the default is runs/PRESET-audit-NAME.")
+        Path | None, typer.Option("--out", help="The folder for results; the default is runs/PRESET-audit-NAME.")
     ] = None,
-    plan: Annotated[bool, typer.Option("--plan", help="Time one trial, say what all would cost, and stop.")] = False,
+    plan: Annotated[
+        bool, typer.Option("--plan", help="Measure one trial, print what all trials would cost, and stop.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
-    """Attack what a client would send: can one of its records be told from it, and does that fit what is promised?
+    """Attack what a client would send: does the message show whether a record was used, and does epsilon hold?
 
-    An audit that was killed goes on where it stopped, and one with fewer trials is added to. The exit code is 1 where a promise is broken.
+    An audit that was killed continues where it stopped, and more trials can be added to one that is finished. The exit
+    code is 1 if the attack refutes the guarantee.
 
     Example: coreshot audit moons_quick --learner class_mean --trials 300
     """
@@ -68,20 +79,15 @@ def audit(
     task = loaded.resolved["task"]
     if plan:
         cost = plan_audit(subject, trials, folder, seed, task)
-        if as_json:
-            print_json({**asdict(cost), "seconds": cost.seconds})
-        else:
-            console.print(_plan_table(subject, cost))
+        print_result({**asdict(cost), "seconds": cost.seconds}, as_json, [_plan_table(subject, cost)])
         return
     with working(as_json) as progress:
         found = run_audit(subject, trials, folder, seed, task, progress)
-    results, picture = folder / "audit.json", write_audit_figure(subject, folder, found)
-    if as_json:
-        print_json({**read_json(results), "results": str(results), "picture": str(picture)})
-    else:
-        console.print(_table(found), found.verdict, sep="\n", highlight=False)
-        say(f"results: {results}")
-        say(f"picture: {picture}")
+    files = {"results": str(folder / "audit.json"), "picture": str(write_audit_figure(subject, folder, found))}
+    lines = (f"{name}: {path}" for name, path in files.items())
+    print_result(
+        {**read_json(folder / "audit.json"), **files}, as_json, [_findings_table(found), found.verdict, *lines]
+    )
     if found.is_refuted:
         raise typer.Exit(1)
 
@@ -92,62 +98,52 @@ def _subject(
     from coreshot.audit.subject import subject_of
 
     if (learner is None) == (method is None):
-        known = f"learners {', '.join(sorted(preset.learners)) or 'none'}; methods {', '.join(sorted(preset.methods)) or 'none'}"
+        learners, methods = (", ".join(sorted(names)) or "none" for names in (preset.learners, preset.methods))
         raise CoreshotError(
-            f"audit: name what to audit, by --learner or by --method; preset {preset.name} has {known}."
+            "audit: name what to audit, by --learner or by --method; "
+            f"preset {preset.name} has learners {learners}; methods {methods}."
         )
     study = preset.study(learner, seed) if learner is not None else preset.method_study(str(method), seed)
     return subject_of(study, preset.task.make(seed), client, record)
 
 
 def _plan_table(subject: Subject, cost: Plan) -> Table:
-    table = Table(
-        "trials",
-        "done",
-        "seconds each",
-        "side by side",
-        "time, about",
-        title=escape(f"audit of {subject.client}, record {subject.record}"),
-    )
     minutes = f"{cost.seconds / 60:.0f} min" if cost.seconds > 100 else f"{cost.seconds:.0f} s"
-    table.add_row(
-        f"{cost.num_trials:,}", f"{cost.num_done:,}", f"{cost.seconds_each:.3g}", str(cost.num_threads), minutes
+    return make_table(
+        ("trials", "done", "seconds each", "in parallel", "time, about"),
+        [(f"{cost.num_trials:,}", f"{cost.num_done:,}", f"{cost.seconds_each:.3g}", str(cost.num_threads), minutes)],
+        title=f"audit of {subject.client}, record {subject.record}",
     )
-    return table
 
 
-def _table(found: Findings) -> Table:
-    table = Table(
-        "question",
-        "answer",
-        f"{100 * found.confidence:g} % interval",
-        title=escape(f"audit of {found.client}, record {found.record}"),
+def _findings_table(found: Findings) -> Table:
+    return make_table(
+        ("question", "answer", f"{100 * found.confidence:g} % interval"),
+        _findings(found),
+        title=f"audit of {found.client}, record {found.record}",
     )
+
+
+def _findings(found: Findings) -> Iterator[tuple[str, str, str]]:
+    """Question, answer and confidence interval of each finding."""
     for name, success in (("record", found.membership), ("canary", found.canary)):
-        table.add_row(f"{name}: AUC of the attack (0.5 is guessing)", *_shown(success.auc))
-        table.add_row(f"{name}: found, at 1 % false positives", *_shown(success.found_at_one_percent))
-    table.add_row(
-        f"epsilon at delta {found.bound.delta:.3g}, from the canary", f"at least {found.bound.epsilon:.3g}", ""
-    )
-    table.add_row(
-        "epsilon that is claimed", "none" if found.claimed_epsilon is None else f"{found.claimed_epsilon:.3g}", ""
-    )
+        yield f"{name}: AUC of the attack (0.5 is guessing)", *_with_interval(success.auc)
+        yield f"{name}: found, at 1 % false positives", *_with_interval(success.found_at_one_percent)
+    yield f"epsilon at delta {found.bound.delta:.3g}, from the canary", f"at least {found.bound.epsilon:.3g}", ""
+    claimed = "none" if found.claimed_epsilon is None else f"{found.claimed_epsilon:.3g}"
+    yield "epsilon that is claimed", claimed, ""
     if found.distances:
         near, middle = found.distances, found.distances.quantiles.index(0.5)
-        table.add_row("median distance of pseudo-points to a record", f"{near.points_to_records[middle]:.3g}", "")
-        table.add_row("median distance of records to each other", f"{near.records_to_records[middle]:.3g}", "")
-        table.add_row(
-            "pseudo-points that are copies, or nearer than 95 % of records are",
-            f"{near.num_copies}, {near.num_near} of {near.num_points}",
-            "",
-        )
+        yield "median distance of pseudo-points to a record", f"{near.points_to_records[middle]:.3g}", ""
+        yield "median distance of records to each other", f"{near.records_to_records[middle]:.3g}", ""
+        copies = f"{near.num_copies}, {near.num_near} of {near.num_points}"
+        yield "pseudo-points that are copies, or nearer than 95 % of records are", copies, ""
     alone = [
         label if distance is None else f"{label} (a pseudo-point at {distance:.3g})"
         for label, distance in found.classes_of_one.items()
     ]
-    table.add_row("classes of one record", ", ".join(alone) or "none", "")
-    return table
+    yield "classes of one record", ", ".join(alone) or "none", ""
 
 
-def _shown(estimate: Estimate) -> tuple[str, str]:
+def _with_interval(estimate: Estimate) -> tuple[str, str]:
     return f"{estimate.value:.3f}", f"{estimate.low:.3f} to {estimate.high:.3f}"

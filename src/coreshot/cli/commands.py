@@ -1,17 +1,18 @@
-"""The commands. Exit codes: 0 done; 2 a user's mistake, with one sentence; 1 all else: unexpected, stopped, or a promise found broken."""
+"""The program and the commands for presets: run, sweep, compare, list, show, report, demo.
+
+Exit codes: 0 done; 2 a mistake of the user, with one sentence; 1 everything else: an unexpected error, a run that was
+stopped, or an audit that refutes a privacy guarantee.
+"""
 
 from __future__ import annotations
 
-import os
 import sys
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 
 from coreshot.cli.audit import audit
 from coreshot.cli.data import data_app
@@ -19,17 +20,16 @@ from coreshot.cli.flower import flower_app
 from coreshot.cli.frontier import frontier
 from coreshot.cli.inspect import inspect
 from coreshot.cli.model import evaluate, fit, forget, predict
-from coreshot.cli.options import Overrides, Seeds, parse_seeds, whole_numbers
-from coreshot.cli.output import Json, Markdown, console, print_grid, print_json, say, working
+from coreshot.cli.options import Overrides, PresetName, Seeds, parse_names, parse_seeds, parse_whole_numbers
+from coreshot.cli.output import Json, Markdown, make_table, print_grid, print_result, print_run, working
 from coreshot.cli.study import distill, study_app
 from coreshot.errors import CoreshotError
 
-app = typer.Typer(
-    add_completion=False,
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    help="One-shot federated learning with Bayesian pseudocoresets.",
-)
+if TYPE_CHECKING:
+    from coreshot.cli.output import Part
+    from coreshot.experiments.preset import Preset
+
+app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False)
 app.add_typer(data_app, name="data")
 app.add_typer(flower_app, name="flower")
 app.add_typer(study_app, name="study")
@@ -38,55 +38,77 @@ for command in (distill, fit, forget, predict, evaluate):
 
 DEMO = ("moons_quick", "regression_quick")
 
-Out = Annotated[Path | None, typer.Option("--out", help="Where results go; the default is runs/PRESET.")]
+Out = Annotated[Path | None, typer.Option("--out", help="The folder for results; the default is runs/PRESET.")]
+PlanOnly = Annotated[bool, typer.Option("--plan", help="Print what the run would cost, and stop.")]
+
+
+def _print_version(is_asked: bool) -> None:
+    if is_asked:
+        from importlib.metadata import version
+
+        print(f"coreshot {version('coreshot')}")
+        raise typer.Exit
+
+
+@app.callback()
+def program(
+    version: Annotated[
+        bool,
+        typer.Option("--version", is_eager=True, callback=_print_version, help="Print the version, and stop."),
+    ] = False,
+) -> None:
+    """One-shot federated learning with Bayesian pseudocoresets."""
 
 
 @app.command()
 def run(
-    preset: Annotated[str, typer.Argument(help="A name from `coreshot list`, or the path of a TOML file.")],
+    preset: PresetName,
     overrides: Overrides = None,
     seeds: Seeds = None,
     out: Out = None,
-    plan: Annotated[bool, typer.Option("--plan", help="Say what it would cost, and stop.")] = False,
+    plan: PlanOnly = False,
     workers: Annotated[
-        int, typer.Option("--workers", min=0, help="Learn coresets in so many processes; 0: in threads of this one.")
+        int,
+        typer.Option("--workers", min=0, help="The number of processes that learn coresets; 0: threads of this one."),
     ] = 0,
     client_minutes: Annotated[
         float | None,
         typer.Option(
             "--client-minutes",
             min=0.0,
-            help="With --workers: stop a client's work after so long, and go on without it.",
+            help="With --workers: stop a client's work after this time, and continue without it.",
         ),
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Run a preset and write results and a report; a run that was killed goes on where it stopped.
+    """Run a preset and write results and a report. A run that was killed continues where it stopped.
 
     Example: coreshot run moons --seeds 0 --set learner.bpc.num_updates=50 --out runs/try
     """
     from coreshot.experiments.preset import load_preset
 
-    loaded = [load_preset(preset, overrides or ())]
-    folder = out or Path("runs") / loaded[0].name
+    loaded = load_preset(preset, overrides or ())
     if plan:
-        _print_plan(loaded, parse_seeds(seeds), as_json)
+        _print_plan([loaded], parse_seeds(seeds), as_json)
         return
-    _run(loaded, folder, parse_seeds(seeds), as_json, _crew(workers, client_minutes))
+    _run([loaded], out or Path("runs") / loaded.name, parse_seeds(seeds), as_json, _executor(workers, client_minutes))
 
 
 @app.command()
 def sweep(
     preset: Annotated[
-        str, typer.Argument(help="A preset with a [sweep]: a name from `coreshot list`, or the path of a TOML file.")
+        str,
+        typer.Argument(
+            metavar="PRESET", help="A preset with a \\[sweep]: a name from `coreshot list`, or the path of a TOML file."
+        ),
     ],
     overrides: Overrides = None,
     out: Annotated[
-        Path | None, typer.Option("--out", help="Where results go; the default is runs/PRESET-sweep.")
+        Path | None, typer.Option("--out", help="The folder for results; the default is runs/PRESET-sweep.")
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """The preset's grid search, the best combination first; it goes on where it stopped.
+    """Run the grid search of a preset and list its combinations, the best first. It continues where it stopped.
 
     Example: coreshot sweep moons
     """
@@ -97,42 +119,35 @@ def sweep(
     folder = out or Path("runs") / f"{Path(preset).stem}-sweep"
     with working(as_json) as progress:
         rows = run_sweep(preset, overrides or (), folder, progress)
-    if as_json:
-        print_json({"results": str(folder / "sweep.json"), "rows": rows})
-        return
-    table = Table(*(escape(name) for name in rows[0]))
-    for row in rows:
-        table.add_row(*(f"{value:.4g}" if isinstance(value, float) else str(value) for value in row.values()))
-    console.print(table)
-    say(f"results: {folder / 'sweep.json'}")
+    results = str(folder / "sweep.json")
+    cells = ([f"{cell:.4g}" if isinstance(cell, float) else str(cell) for cell in row.values()] for row in rows)
+    print_result({"results": results, "rows": rows}, as_json, [make_table(rows[0], cells), f"results: {results}"])
 
 
 @app.command()
 def compare(
-    preset: Annotated[
-        str,
-        typer.Argument(
-            help="Whose task, learners and inferences: a name from `coreshot list`, or the path of a TOML file."
-        ),
-    ],
+    preset: PresetName,
     learners: Annotated[
-        str | None, typer.Option("--learners", help="Which of its learners, with commas between; the default is all.")
+        str | None,
+        typer.Option("--learners", help="Which of the preset's learners, with commas between; the default is all."),
     ] = None,
     inferences: Annotated[
-        str | None, typer.Option("--inferences", help="Which of its inferences; the default is the first.")
+        str | None,
+        typer.Option("--inferences", help="Which of its inferences, with commas between; the default is the first."),
     ] = None,
     points: Annotated[
-        str | None, typer.Option("--points", help="Sizes K of the coresets, such as 10,30; the default is its own.")
+        str | None,
+        typer.Option("--points", help="Numbers of points of a coreset, such as 10,30; the default is each learner's."),
     ] = None,
     overrides: Overrides = None,
     seeds: Seeds = None,
     out: Annotated[
-        Path | None, typer.Option("--out", help="Where results go; the default is runs/PRESET_compare.")
+        Path | None, typer.Option("--out", help="The folder for results; the default is runs/PRESET_compare.")
     ] = None,
     markdown: Markdown = False,
     as_json: Json = False,
 ) -> None:
-    """Learners x inferences x K on one task, beside everything that a coreset has to beat: one table and one figure.
+    """Compare learners, inferences and coreset sizes on one task with the baselines: one table and one figure.
 
     Example: coreshot compare digits_quick --learners bpc --inferences sgd,adam --points 10,30
     """
@@ -143,13 +158,8 @@ def compare(
     from coreshot.runtime.compilation import keep_compiled
     from coreshot.storage import write_bytes
 
-    chosen = comparison(
-        preset,
-        overrides or (),
-        _parse_names(learners),
-        _parse_names(inferences),
-        whole_numbers("--points", points, 1, "10,30"),
-    )
+    sizes = parse_whole_numbers("--points", points, 1, "10,30")
+    chosen = comparison(preset, overrides or (), parse_names(learners), parse_names(inferences), sizes)
     folder = out or Path("runs") / chosen.name
     keep_compiled()
     with working(as_json or markdown) as progress:
@@ -161,42 +171,46 @@ def compare(
     print_grid(chosen.name, comparison_grid(rows), rows, files, as_json, markdown)
 
 
-def _parse_names(text: str | None) -> list[str] | None:
-    return [part.strip() for part in text.split(",")] if text else None
-
-
 @app.command("list")
 def list_presets(as_json: Json = False) -> None:
-    """The presets that come with coreshot.
+    """List the presets that come with coreshot.
 
     Example: coreshot list
     """
     from coreshot.experiments.preset import load_preset, preset_names
 
     presets = {name: load_preset(name) for name in preset_names()}
-    if as_json:
-        print_json(
-            {
-                name: {"title": one.title, "arms": [arm.label for arm in one.arms], "seeds": list(one.seeds)}
-                for name, one in presets.items()
-            }
-        )
-        return
-    table = Table("preset", "what it shows", "arms", "seeds")
-    for name, preset in presets.items():
-        table.add_row(name, preset.title, str(len(preset.arms)), ", ".join(map(str, preset.seeds)))
-    console.print(table)
+    values = {
+        name: {"title": one.title, "arms": [arm.label for arm in one.arms], "seeds": list(one.seeds)}
+        for name, one in presets.items()
+    }
+    rows = ((name, one.title, str(len(one.arms)), ", ".join(map(str, one.seeds))) for name, one in presets.items())
+    print_result(values, as_json, [make_table(("preset", "what it shows", "arms", "seeds"), rows)])
+
+
+@app.command("show")
+def show_preset(preset: PresetName, overrides: Overrides = None, as_json: Json = False) -> None:
+    """Print a preset with the values of its base and of --set filled in, as TOML that `coreshot run` accepts.
+
+    Example: coreshot show moons_quick --set learner.bpc.num_updates=50
+    """
+    import tomli_w
+
+    from coreshot.experiments.preset import load_preset
+
+    values = load_preset(preset, overrides or ()).resolved
+    print_result(values, as_json, [tomli_w.dumps(values).rstrip("\n")])
 
 
 @app.command()
 def report(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A directory that `coreshot run` has written.")],
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A folder that `coreshot run` has written.")],
     markdown: Annotated[
         bool, typer.Option("--markdown", help="Print the tables as Markdown, for a document, and write nothing.")
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Make the report of a run anew: figures, and one HTML page that needs nothing else.
+    """Write the report of a run again: figures, and one HTML page that needs no other file.
 
     Example: coreshot report runs/moons
     """
@@ -205,16 +219,10 @@ def report(
 
     if markdown:
         text = markdown_table(read_rows(folder), read_communication(folder))
-        if as_json:
-            print_json({"markdown": text})
-        else:
-            print(text, end="")
+        print_result({"markdown": text}, as_json, [text.rstrip("\n")])
         return
-    path = write_report(folder)
-    if as_json:
-        print_json({"report": str(path), "rows": read_rows(folder)})
-        return
-    say(f"report: {path}")
+    path = str(write_report(folder))
+    print_result({"report": path, "rows": read_rows(folder)}, as_json, [f"report: {path}"])
 
 
 app.command()(inspect)
@@ -223,12 +231,8 @@ app.command()(frontier)
 
 
 @app.command()
-def demo(
-    out: Out = None,
-    plan: Annotated[bool, typer.Option("--plan", help="Say what it would cost, and stop.")] = False,
-    as_json: Json = False,
-) -> None:
-    """Both synthetic tasks, one seed, shortened: a few minutes on two cores.
+def demo(out: Out = None, plan: PlanOnly = False, as_json: Json = False) -> None:
+    """Run both synthetic tasks with one seed and short settings: a few minutes on two cores.
 
     Example: coreshot demo --out runs/demo
     """
@@ -241,63 +245,57 @@ def demo(
     _run(presets, out or Path("runs/demo"), None, as_json)
 
 
-def _crew(workers: int, client_minutes: float | None) -> Any:
+def _executor(workers: int, client_minutes: float | None) -> Any:
+    """Worker processes; None for threads of this process."""
     from coreshot.runtime.executors import Processes
 
     if client_minutes is not None and (not workers or client_minutes == 0):
         raise CoreshotError(
-            "--client-minutes: only a worker process can be stopped, after some time; give --workers, and minutes above 0."
+            "--client-minutes: only a worker process can be stopped, after some time; "
+            "give --workers, and minutes above 0."
         )
     return Processes(workers, client_minutes and 60 * client_minutes) if workers else None
 
 
-def _run(presets: list, folder: Path, seeds: list[int] | None, as_json: bool, crew: Any = None) -> None:  # type: ignore[type-arg]
+def _run(presets: Sequence[Preset], folder: Path, seeds: list[int] | None, as_json: bool, executor: Any = None) -> None:
     from coreshot.experiments.run import run as run_presets
-    from coreshot.report.run_report import write_report
-    from coreshot.report.tables import summary_table
     from coreshot.runtime.compilation import keep_compiled
 
     keep_compiled()
     with working(as_json) as progress:
-        rows = run_presets(presets, folder, seeds, progress, crew)
-    report = write_report(folder)
-    if as_json:
-        print_json({"results": str(folder / "results.json"), "report": str(report), "rows": rows})
-        return
-    for table in summary_table(rows):
-        console.print(table)
-    say(f"results: {folder / 'results.json'}")
-    say(f"report:  {report}")
+        rows = run_presets(presets, folder, seeds, progress, executor)
+    print_run(folder, rows, as_json)
 
 
-def _print_plan(presets: list, seeds: list[int] | None, as_json: bool) -> None:  # type: ignore[type-arg]
+def _print_plan(presets: Sequence[Preset], seeds: list[int] | None, as_json: bool) -> None:
     from coreshot.experiments.cost import plan, plan_table
     from coreshot.runtime.compilation import keep_compiled
 
     keep_compiled()
     with working(as_json) as progress:
         plans = [plan(preset, seeds, progress) for preset in presets]
-    if as_json:
-        print_json({"plans": [{**asdict(one), "seconds": one.seconds} for one in plans]})
-        return
-    for one in plans:
-        console.print(plan_table(one))
+    tables: Iterator[Part] = (plan_table(one) for one in plans)
+    print_result({"plans": [{**asdict(one), "seconds": one.seconds} for one in plans]}, as_json, tables)
 
 
 def main() -> None:
-    os.environ.setdefault("JAX_PLATFORMS", "cpu")
     try:
         app()
     except CoreshotError as error:
         _end(str(error))
     except OSError as error:
-        if error.filename is None:  # not of a file that somebody has named
+        if error.filename is None:  # not about a file that the user has named
             raise
         _end(
-            f"{error.filename}: cannot be used ({error.strerror}); check the path, its permissions and the room on the disk."
+            f"{error.filename}: cannot be used ({error.strerror}); "
+            "check the path, its permissions and the space on the disk."
         )
 
 
 def _end(sentence: str) -> None:
-    Console(stderr=True).print(f"coreshot: {sentence}", style="red", highlight=False, markup=False, soft_wrap=True)
+    from rich.console import Console
+
+    Console(stderr=True).print(
+        f"coreshot: {sentence}", style="red", highlight=False, markup=False, emoji=False, soft_wrap=True
+    )
     sys.exit(2)

@@ -1,45 +1,48 @@
-"""The commands of the shelf: coreshot data add, list, show, get."""
+"""`coreshot data add | list | show | get`: federated data sets that are stored on this machine."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.markup import escape
-from rich.table import Table
 
-from coreshot.cli.output import Json, console, print_facts, say, working
+from coreshot.cli.output import Json, make_table, print_result, working
 from coreshot.errors import CoreshotError
 
 if TYPE_CHECKING:
     import numpy as np
+    from rich.table import Table
 
+    from coreshot.cli.output import Part
     from coreshot.data.partition import Partitioner
     from coreshot.data.readers.protocol import Role
     from coreshot.data.store import Holder, ImageSet
 
-data_app = typer.Typer(no_args_is_help=True, help="Federated handwriting: convert it once, look at it, download it.")
+data_app = typer.Typer(
+    no_args_is_help=True, help="Federated data sets: convert them once, look at them, download them."
+)
 
-PICTURE_LINES, PICTURE_COLUMNS = 8, 16
+PICTURE_ROWS, PICTURE_COLUMNS = 8, 16
 ROLES: tuple[Role, ...] = ("train", "extra", "test")
 
 
 @data_app.command()
 def add(
     name: Annotated[
-        str, typer.Argument(help="What to call it; the tasks emnist62 and unipen62 look for sets of their own names.")
+        str, typer.Argument(help="The name of the set; the tasks emnist62 and unipen62 read the sets of these names.")
     ],
     source: Annotated[
-        Path, typer.Option("--from", help="A file, or a folder of files, in one of the forms leaf, tff, parquet, npz.")
+        Path,
+        typer.Option("--from", help="A file, or a folder of files, in one of the formats leaf, tff, parquet, npz."),
     ],
     form: Annotated[
         str | None,
-        typer.Option("--form", help="leaf, tff, parquet or npz, where the names of the files do not say it."),
+        typer.Option("--form", help="leaf, tff, parquet or npz, if the names of the files do not tell it."),
     ] = None,
     background: Annotated[
-        str | None, typer.Option("--background", help="black or white, where the images do not say it.")
+        str | None, typer.Option("--background", help="black or white, if the images do not tell it.")
     ] = None,
     transpose: Annotated[
         bool, typer.Option("--transpose", help="Turn the images upright: the original EMNIST files are transposed.")
@@ -56,7 +59,7 @@ def add(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Convert data once, into a memory-mapped layout with one client after another.
+    """Convert a data set once, into memory-mapped files that hold one client after another.
 
     Example: coreshot data add emnist62 --from femnist/data
 
@@ -76,103 +79,99 @@ def add(
             partitioner=_partitioner(partition, assignments or []),
             progress=progress,
         )
-    if as_json:
-        print_facts({**_facts(data), "is_new": is_new}, as_json)
-        return
+    print_result({**_facts(data), "is_new": is_new}, as_json, _added_lines(data, is_new, background is not None))
+
+
+def _added_lines(data: ImageSet, is_new: bool, is_background_given: bool) -> Iterator[str]:
     if not is_new:
-        say(f"{name}: is already there, from the same files")
+        yield f"{data.name}: is already there, from the same files"
         return
     was = data.index["background_of_source"]
-    say(
-        f"background: {'given as' if background else 'found to be'} {was} in the source{', so pixels were inverted' if was == 'white' else ''}"
-    )
-    say(f"{name}: {', '.join(_counts(data))}; `coreshot data show {name}` shows it")
+    inverted = ", so pixels were inverted" if was == "white" else ""
+    yield f"background: {'given as' if is_background_given else 'found to be'} {was} in the source{inverted}"
+    yield f"{data.name}: {', '.join(_counts(data))}; `coreshot data show {data.name}` shows it"
 
 
 @data_app.command("list")
 def list_sets(as_json: Json = False) -> None:
-    """The sets on the shelf; it lies in ~/.coreshot/data, or where the environment variable CORESHOT_DATA says.
+    """List the stored sets. They are in ~/.coreshot/data, or in the folder of the environment variable CORESHOT_DATA.
 
     Example: coreshot data list
     """
-    from coreshot.data import store as shelf
+    from coreshot.data import store
 
-    if as_json:
-        print_facts(
-            {"shelf": str(shelf.home()), "sets": [_facts(shelf.open_set(name)) for name in shelf.names()]}, as_json
-        )
-        return
-    table = Table("name", "training clients", "extra clients", "images", "test images", "source")
-    for name in shelf.names():
-        data = shelf.open_set(name)
-        sizes = {role: sum(holder.count for holder in data.of_role(role)) for role in ROLES}
-        table.add_row(
-            name,
-            str(len(data.of_role("train"))),
-            str(len(data.of_role("extra"))),
-            f"{sizes['train'] + sizes['extra']:,}",
-            f"{sizes['test']:,}",
-            escape(_sources(data)),
-        )
-    if table.row_count:
-        console.print(table)
-    else:
-        say(f"{shelf.home()}: no data yet; add some with `coreshot data add NAME --from PATH`")
+    sets = [store.open_set(name) for name in store.names()]
+    values = {"shelf": str(store.home()), "sets": [_facts(data) for data in sets]}
+    print_result(values, as_json, [_sets_table(sets) if sets else _no_sets(store.home())])
+
+
+def _no_sets(home: Path) -> str:
+    return f"{home}: no data yet; add some with `coreshot data add NAME --from PATH`"
+
+
+def _sets_table(sets: Sequence[ImageSet]) -> Table:
+    rows = []
+    for data in sets:
+        num_images = {role: sum(holder.count for holder in data.of_role(role)) for role in ROLES}
+        num_clients = [str(len(data.of_role(role))) for role in ("train", "extra")]
+        images = f"{num_images['train'] + num_images['extra']:,}"
+        rows.append((data.name, *num_clients, images, f"{num_images['test']:,}", _sources(data)))
+    return make_table(("name", "training clients", "extra clients", "images", "test images", "source"), rows)
 
 
 @data_app.command()
 def show(
     name: Annotated[str, typer.Argument(help="A name from `coreshot data list`.")],
     picture: Annotated[
-        Path | None, typer.Option("--picture", help="Where the picture goes, a PNG file; the default is NAME.png here.")
+        Path | None, typer.Option("--picture", help="The PNG file to draw; the default is NAME.png in this folder.")
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Who holds how much of what, where it came from, and a picture of some images.
+    """Show how many images and classes the clients have, where the data came from, and a picture of some images.
 
     Example: coreshot data show emnist62 --picture emnist62.png
     """
-    from coreshot.data import store as shelf
-    from coreshot.data.handwriting.labels import CHARACTERS, NUM_CLASSES
+    from coreshot.data import store
     from coreshot.report.images import png
     from coreshot.storage import write_bytes
 
-    data = shelf.open_set(name)
+    data = store.open_set(name)
     path = picture or Path(f"{name}.png")
     if path.exists():
         raise CoreshotError(
             f"{path}: is already there, and nothing is overwritten; say where the picture goes with --picture."
         )
     write_bytes(path, png(_picture(data)))
-    if as_json:
-        print_facts({**_facts(data), "picture": str(path)}, as_json)
-        return
-    console.print(_roles_table(data))
+    print_result({**_facts(data), "picture": str(path)}, as_json, _set_parts(data, path))
+
+
+def _set_parts(data: ImageSet, picture: Path) -> Iterator[Part]:
+    from coreshot.data.handwriting.labels import CHARACTERS, NUM_CLASSES
+
+    yield _roles_table(data)
     present = sorted(set(data.labels.tolist()))
-    say(f"classes: {len(present)} of {NUM_CLASSES}: {''.join(CHARACTERS[label] for label in present)}")
-    say(f"background of the source: {data.index['background_of_source']}; here 0 is paper and 255 ink")
-    partition = data.index["options"]["partition"]
-    say(
-        f"clients: {'as the source has them' if partition is None else ', '.join(f'{key} = {value}' for key, value in partition.items())}"
-    )
-    shared = {holder.name for holder in data.of_role("test")} & {
-        holder.name for holder in data.of_role("train", "extra")
-    }
+    yield f"classes: {len(present)} of {NUM_CLASSES}: {''.join(CHARACTERS[label] for label in present)}"
+    yield f"background of the source: {data.index['background_of_source']}; here 0 is paper and 255 ink"
+    partition = data.index["options"]["partition"] or {}
+    settings = ", ".join(f"{key} = {value}" for key, value in partition.items())
+    yield f"clients: {settings or 'as the source has them'}"
+    train, test = data.of_role("train", "extra"), data.of_role("test")
+    shared = {holder.name for holder in test} & {holder.name for holder in train}
     if shared:
-        say(f"test images: of {len(shared)} clients that also train (the source is split by image, not by client)")
+        yield f"test images: of {len(shared)} clients that also train (the source is split by image, not by client)"
     for source in data.index["sources"]:
-        say(f"source: {source['file']}, {source['bytes']:,} bytes, sha256 {source['sha256']}")
-    say(f"picture: {path}")
+        yield f"source: {source['file']}, {source['bytes']:,} bytes, sha256 {source['sha256']}"
+    yield f"picture: {picture}"
 
 
 @data_app.command()
 def get(
     url: Annotated[str, typer.Argument(help="The address of a file, http or https.")],
-    sha256: Annotated[str, typer.Option("--sha256", help="The checksum that the file must have.")],
-    folder: Annotated[Path, typer.Option("--to", help="The folder that it goes to.")] = Path(),
+    sha256: Annotated[str, typer.Option("--sha256", help="The SHA-256 checksum that the file must have.")],
+    folder: Annotated[Path, typer.Option("--to", help="The folder to write the file to.")] = Path(),
     as_json: Json = False,
 ) -> None:
-    """Download a file; goes on where it stopped, and keeps it only if its SHA-256 is right.
+    """Download a file and keep it only if its SHA-256 is right. A download that was stopped continues.
 
     Example: coreshot data get https://example.org/femnist.parquet --sha256 9f86d0... --to downloads
     """
@@ -180,10 +179,8 @@ def get(
 
     with working(as_json) as progress:
         path, is_new = download(url, folder, sha256, progress)
-    if as_json:
-        print_facts({"file": str(path), "sha256": sha256, "is_new": is_new}, as_json)
-        return
-    say(f"{path}: {'downloaded, its SHA-256 is right' if is_new else 'is already there, its SHA-256 is right'}")
+    outcome = "downloaded, its SHA-256 is right" if is_new else "is already there, its SHA-256 is right"
+    print_result({"file": str(path), "sha256": sha256, "is_new": is_new}, as_json, [f"{path}: {outcome}"])
 
 
 def _facts(data: ImageSet) -> dict[str, Any]:
@@ -230,15 +227,14 @@ def _sources(data: ImageSet) -> str:
 def _roles_table(data: ImageSet) -> Table:
     import numpy as np
 
-    table = Table(data.name, "clients", "images", "images a client", "classes a client")
+    rows = []
     for role in ROLES:
-        holders = data.of_role(role)
-        if holders:
+        if holders := data.of_role(role):
             sizes = np.array([holder.count for holder in holders])
             classes = np.array([len(np.unique(data.labels[holder.rows])) for holder in holders])
-            table.add_row(role, str(len(holders)), f"{sizes.sum():,}", _spread(sizes), _spread(classes))
-    table.caption = "a client: least / median / most"
-    return table
+            rows.append((role, str(len(holders)), f"{sizes.sum():,}", _spread(sizes), _spread(classes)))
+    columns = (data.name, "clients", "images", "images per client", "classes per client")
+    return make_table(columns, rows, caption="per client: minimum / median / maximum")
 
 
 def _spread(values: np.ndarray) -> str:
@@ -248,29 +244,29 @@ def _spread(values: np.ndarray) -> str:
 
 
 def _picture(data: ImageSet) -> Any:
-    """A line for each of the first holders, with as many different characters as fit."""
+    """A row for each of the first holders, with as many different classes as fit."""
     import numpy as np
 
     from coreshot.data.handwriting.labels import CHARACTERS
     from coreshot.report.images import gallery
 
-    # Those who can fill a line come first: else one small client would make all lines short.
+    # Holders that can fill a row come first: one small client would make all rows short.
     holders = sorted(data.of_role("train", "extra", "test"), key=lambda holder: -min(holder.count, PICTURE_COLUMNS))
-    lines = [(holder, _varied_rows(data, holder)) for holder in holders[:PICTURE_LINES]]
-    columns = min(len(rows) for _, rows in lines)
-    chosen = np.concatenate([rows[:columns] for _, rows in lines])
-    titles = [CHARACTERS[label] for label in data.labels[chosen]]
+    rows = [(holder, _varied_rows(data, holder)) for holder in holders[:PICTURE_ROWS]]
+    columns = min(len(chosen) for _, chosen in rows)
+    images = np.concatenate([chosen[:columns] for _, chosen in rows])
+    titles = [CHARACTERS[label] for label in data.labels[images]]
     return gallery(
-        data.images[chosen],
+        data.images[images],
         titles,
         num_columns=columns,
         scale=(0, 255),
-        line_names=[holder.name for holder, _ in lines],
+        line_names=[holder.name for holder, _ in rows],
     )
 
 
 def _varied_rows(data: ImageSet, holder: Holder) -> np.ndarray:
-    """Different classes first, spread over all that the holder has, in the order of the classes."""
+    """Indices of images of different classes first, spread over all classes of the holder, in the order of classes."""
     import numpy as np
 
     labels = data.labels[holder.rows]

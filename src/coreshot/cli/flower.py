@@ -1,69 +1,75 @@
-"""`coreshot flower up | run | status | down | site | certs`: a study or a preset between machines, over Flower."""
+"""`coreshot flower up | run | status | down | site | certs`: run a study or a preset between machines, over Flower."""
 
 from __future__ import annotations
 
 import json
 import os
 import sys
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from coreshot.cli.options import Overrides
-from coreshot.cli.output import Json, console, print_json, say, teller
+from coreshot.cli.options import DataPath, Overrides
+from coreshot.cli.output import Json, print_now, print_result, print_run
 from coreshot.errors import CoreshotError
 
+if TYPE_CHECKING:
+    from coreshot.flower.runs import RunRequest, WaitPolicy
+
 flower_app = typer.Typer(
-    no_args_is_help=True, help="Real sites over a network: Flower's SuperLink and SuperNodes. Needs coreshot\\[flower]."
+    no_args_is_help=True,
+    help="Real sites over a network, with Flower's SuperLink and SuperNodes. Needs coreshot\\[flower].",
 )
 
 Folder = Annotated[Path, typer.Argument(metavar="FOLDER", help="The federation's folder.")]
 Certs = Annotated[
     Path | None,
-    typer.Option("--certs", help="A folder that `coreshot flower certs` has written; without it nothing is encrypted."),
+    typer.Option("--certs", help="A folder of `coreshot flower certs`; without it nothing is encrypted."),
 ]
-Seed = Annotated[int, typer.Option("--seed", min=0, help="Of the preset's data and of all random numbers.")]
+Seed = Annotated[int, typer.Option("--seed", min=0, help="The seed of the preset's data and of all random numbers.")]
 
 
 @flower_app.command()
 def up(
     folder: Folder,
     preset: Annotated[
-        str | None, typer.Option("--preset", help="Also start its task's clients as sites on this machine.")
+        str | None,
+        typer.Option("--preset", help="Also start the clients of this preset's task as sites on this machine."),
     ] = None,
     overrides: Overrides = None,
     seed: Seed = 0,
-    sites: Annotated[int | None, typer.Option("--sites", min=1, help="Only the first so many of them.")] = None,
+    sites: Annotated[int | None, typer.Option("--sites", min=1, help="Start only this number of sites.")] = None,
     host: Annotated[
-        str, typer.Option("--host", help="Where the SuperLink listens; 0.0.0.0: everywhere.")
+        str, typer.Option("--host", help="The address where the SuperLink listens; 0.0.0.0: all addresses.")
     ] = "127.0.0.1",
     port: Annotated[
-        int | None, typer.Option("--port", help="The default is a free one, or the one that it had.")
+        int | None, typer.Option("--port", help="The port; the default is a free one, or the one it had before.")
     ] = None,
     certs: Certs = None,
     as_json: Json = False,
 ) -> None:
-    """Start a SuperLink, or start it again on its database; with --preset a whole federation for trying it out.
+    """Start a SuperLink, or start it again on its database; with --preset also sites on this machine, to try it out.
 
     Example: coreshot flower up federation --preset moons_quick
     """
     _need_flower()
     from coreshot.experiments.preset import load_preset
-    from coreshot.flower.trial import bring_up, start_site, write_sites
+    from coreshot.flower.local_federation import start_site, start_superlink, write_sites
 
     loaded = load_preset(preset, overrides or ()) if preset else None
-    federation = bring_up(folder, host, port, certs)
+    federation = start_superlink(folder, host, port, certs)
     running = {process.role for process in federation.processes}
     for name in write_sites(folder, loaded, seed, sites) if loaded else []:
         if name not in running:
             start_site(federation, name)
     roles = [process.role for process in federation.processes]
-    if as_json:
-        print_json({"superlink": federation.address, "processes": roles})
-        return
-    say(f"SuperLink {federation.address}; processes: {', '.join(roles)}")
-    say(f"stop them with `coreshot flower down {folder}`")
+    lines = [
+        f"SuperLink {federation.address}; processes: {', '.join(roles)}",
+        f"stop them with `coreshot flower down {folder}`",
+    ]
+    print_result({"superlink": federation.address, "processes": roles}, as_json, lines)
 
 
 @flower_app.command()
@@ -72,16 +78,18 @@ def run(
         str, typer.Argument(metavar="PRESET|STUDY", help="A preset's name or TOML file, or a study's TOML file.")
     ],
     federation: Annotated[Path, typer.Option("--federation", help="The federation's folder.")] = Path("federation"),
-    out: Annotated[Path | None, typer.Option("--out", help="Where results go; the default is runs/NAME.")] = None,
+    out: Annotated[Path | None, typer.Option("--out", help="The folder for results; the default is runs/NAME.")] = None,
     overrides: Overrides = None,
     seed: Seed = 0,
     clients: Annotated[
-        str | None, typer.Option("--clients", help="Of a study: the sites' names, with commas between.")
+        str | None, typer.Option("--clients", help="For a study: the names of its sites, with commas between.")
     ] = None,
     inference: Annotated[
-        str, typer.Option("--inference", help="Of a study with a learner: hmc, map_estimate, or a TOML file.")
+        str, typer.Option("--inference", help="For a study with a learner: hmc, map_estimate, or a TOML file.")
     ] = "hmc",
-    quorum: Annotated[int, typer.Option("--quorum", min=1, help="Fewer usable answers than this are an error.")] = 1,
+    quorum: Annotated[
+        int, typer.Option("--quorum", min=1, help="The number of usable answers below which the run fails.")
+    ] = 1,
     join_seconds: Annotated[
         float, typer.Option("--join-seconds", min=1.0, help="How long to wait for sites to join, once.")
     ] = 60.0,
@@ -91,27 +99,30 @@ def run(
     work_seconds: Annotated[
         float | None,
         typer.Option(
-            "--work-seconds", min=1.0, help="After which a site stops its own work; by default nine tenths of that."
+            "--work-seconds",
+            min=1.0,
+            help="After this time a site stops its own work; the default is nine tenths of --answer-seconds.",
         ),
     ] = None,
     simulate: Annotated[
-        bool, typer.Option("--simulate", help="On Flower's Ray engine, without sites. Needs coreshot\\[flower-sim].")
+        bool, typer.Option("--simulate", help="Use Flower's Ray engine, without sites. Needs coreshot\\[flower-sim].")
     ] = False,
     num_cpus: Annotated[
-        int | None, typer.Option("--num-cpus", min=1, help="Of the Ray engine; the default is all.")
+        int | None, typer.Option("--num-cpus", min=1, help="The number of CPUs of the Ray engine; the default is all.")
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Run a preset, or fit a study's model, with sites in the clients' places. What has arrived is kept: the same command goes on where it stopped.
+    """Run a preset, or fit the model of a study, with sites in place of local clients.
+
+    What has arrived is kept: the same command continues where it stopped.
 
     Example: coreshot flower run study.toml --clients site-1,site-2,site-3 --quorum 2 --federation federation
     """
     _need_flower()
-    from coreshot.flower.nodes import Patience
-    from coreshot.flower.runs import Order
+    from coreshot.flower.runs import WaitPolicy
     from coreshot.runtime.compilation import keep_compiled
 
-    patience = Patience(
+    wait = WaitPolicy(
         join_seconds=join_seconds,
         answer_seconds=answer_seconds,
         work_seconds=work_seconds or 0.9 * answer_seconds,
@@ -120,75 +131,86 @@ def run(
     folder = (out or Path("runs") / Path(what).stem).resolve()
     keep_compiled()
     if _is_study(what):
-        chosen = _client_names(clients)
-        order = Order(
-            out=str(folder),
-            patience=patience,
-            seed=seed,
-            study=Path(what).read_text(),
-            clients=chosen,
-            inference=_inference(what, inference),
-        )
-        traffic = _submit(federation, order, as_json)
-        notes = json.loads((folder / "notes.json").read_text())
-        if as_json:
-            print_json({"model": str(folder / "model"), "notes": notes, "flower": traffic})
-            return
-        say(f"model: {folder / 'model'}")
-        for note in notes:
-            say(f"note: {note}")
-        return
-    from coreshot.experiments.preset import load_preset
-
-    loaded = load_preset(what, overrides or ())
-    order = Order(
-        out=str(folder), patience=patience, seed=seed, preset=loaded.name, values=loaded.resolved, is_simulated=simulate
-    )
-    if simulate:
-        traffic = _simulate(order, num_cpus or os.cpu_count() or 1, len(loaded.task.make(seed).clients), as_json)
+        _run_study(federation, _study_request(what, folder, wait, seed, clients, inference), as_json)
     else:
-        traffic = _submit(federation, order, as_json)
-    _print_results(folder, traffic, as_json)
+        cpus = (num_cpus or os.cpu_count() or 1) if simulate else None
+        _run_preset(federation, what, overrides or [], folder, wait, seed, cpus, as_json)
 
 
-def _submit(folder: Path, order: Any, as_json: bool) -> dict[str, Any]:
-    from coreshot.flower.federation import Federation
-    from coreshot.flower.submit import submit
+def _study_request(
+    study: str, out: Path, wait: WaitPolicy, seed: int, clients: str | None, inference: str
+) -> RunRequest:
+    from coreshot.flower.runs import RunRequest
 
-    return _told(submit(Federation.load(folder), order, teller(as_json)), as_json)
-
-
-def _simulate(order: Any, num_cpus: int, num_clients: int, as_json: bool) -> dict[str, Any]:
-    from coreshot.flower.engine import simulate_on_ray
-
-    return _told(simulate_on_ray(order, num_clients, num_cpus, teller(as_json)), as_json)
+    names = _client_names(clients)
+    settings = _inference_settings(study, inference)
+    text = Path(study).read_text()
+    return RunRequest(out=str(out), wait=wait, seed=seed, study=text, clients=names, inference=settings)
 
 
-def _told(facts: dict[str, Any], as_json: bool) -> dict[str, Any]:
-    sent, received = facts["bytes_from_server"], facts["bytes_to_server"]
-    teller(as_json)(
-        f"Flower: run {facts['run']}, {facts['status']}, {sent:,} bytes from the server and {received:,} to it"
+def _run_study(federation: Path, request: RunRequest, as_json: bool) -> None:
+    traffic = _submit(federation, request, as_json)
+    notes = json.loads((Path(request.out) / "notes.json").read_text())
+    model = str(Path(request.out) / "model")
+    lines = [f"model: {model}", *(f"note: {note}" for note in notes)]
+    print_result({"model": model, "notes": notes, "flower": traffic}, as_json, lines)
+
+
+def _run_preset(
+    federation: Path,
+    preset: str,
+    overrides: list[str],
+    folder: Path,
+    wait: WaitPolicy,
+    seed: int,
+    num_cpus: int | None,
+    as_json: bool,
+) -> None:
+    """With sites, or, if `num_cpus` is given, on the Ray engine."""
+    from coreshot.experiments.preset import load_preset
+    from coreshot.flower.runs import RunRequest
+    from coreshot.report.tables import read_rows
+
+    loaded = load_preset(preset, overrides)
+    request = RunRequest(
+        out=str(folder),
+        wait=wait,
+        seed=seed,
+        preset=loaded.name,
+        values=loaded.resolved,
+        is_simulated=num_cpus is not None,
     )
-    return facts
+    if num_cpus is None:
+        traffic = _submit(federation, request, as_json)
+    else:
+        from coreshot.flower.ray import simulate_on_ray
+
+        num_clients = len(loaded.task.make(seed).clients)
+        traffic = simulate_on_ray(request, num_clients, num_cpus, partial(print_now, as_json=as_json))
+        _print_traffic(traffic, as_json)
+    print_run(folder, read_rows(folder), as_json, flower=traffic)
 
 
-def _print_results(folder: Path, traffic: dict[str, Any], as_json: bool) -> None:
-    from coreshot.report.run_report import write_report
-    from coreshot.report.tables import read_rows, summary_table
+def _submit(folder: Path, request: RunRequest, as_json: bool) -> dict[str, Any]:
+    from coreshot.flower.federation import Federation
+    from coreshot.flower.runs import submit
 
-    rows, report = read_rows(folder), write_report(folder)
-    if as_json:
-        print_json({"results": str(folder / "results.json"), "report": str(report), "rows": rows, "flower": traffic})
-        return
-    for table in summary_table(rows):
-        console.print(table)
-    say(f"results: {folder / 'results.json'}")
-    say(f"report:  {report}")
+    traffic = submit(Federation.load(folder), request, partial(print_now, as_json=as_json))
+    _print_traffic(traffic, as_json)
+    return traffic
+
+
+def _print_traffic(traffic: dict[str, Any], as_json: bool) -> None:
+    sent, received = traffic["bytes_from_server"], traffic["bytes_to_server"]
+    print_now(
+        f"Flower: run {traffic['run']}, {traffic['status']}, {sent:,} bytes from the server and {received:,} to it",
+        as_json,
+    )
 
 
 @flower_app.command()
 def status(folder: Folder, as_json: Json = False) -> None:
-    """Which processes live, which nodes are there, and what became of the runs; exit code 1 if the SuperLink is not running.
+    """List the processes, nodes and runs of a federation; the exit code is 1 if the SuperLink is not running.
 
     Example: coreshot flower status federation
     """
@@ -210,51 +232,45 @@ def status(folder: Folder, as_json: Json = False) -> None:
             "nodes": [{"name": names.get(node["node-id"], node["node-id"]), "status": node["status"]} for node in nodes]
         }
         facts |= {"runs": [{"run": run["run-id"], "status": run["status"]} for run in runs]}
-    if as_json:
-        print_json(facts)
-    else:
-        for key, value in facts.items():
-            say(f"{key}: {value}")
+    print_result(facts, as_json, (f"{key}: {value}" for key, value in facts.items()))
     raise typer.Exit(0 if facts["is_running"] else 1)
 
 
 @flower_app.command()
 def down(folder: Folder, as_json: Json = False) -> None:
-    """Stop everything that `up` has started, and whatever that has started.
+    """Stop all processes that `up` has started, and their child processes.
 
     Example: coreshot flower down federation
     """
     from coreshot.flower.federation import Federation
 
     stopped = Federation.load(folder).stop()
-    if as_json:
-        print_json({"stopped": list(stopped)})
-        return
-    say(f"stopped: {', '.join(stopped) or 'nothing was running'}")
+    print_result({"stopped": list(stopped)}, as_json, [f"stopped: {', '.join(stopped) or 'nothing was running'}"])
 
 
 @flower_app.command()
 def site(
-    data: Annotated[
-        Path, typer.Argument(metavar="DATA", help="CSV, parquet, npz, or a folder of images; it stays here.")
-    ],
-    superlink: Annotated[str, typer.Option("--superlink", help="HOST:PORT of the coordinator.")],
-    client: Annotated[str, typer.Option("--client", help="The name of this site, as agreed.")],
+    data: DataPath,
+    superlink: Annotated[str, typer.Option("--superlink", help="HOST:PORT of the coordinator's SuperLink.")],
+    client: Annotated[str, typer.Option("--client", help="The name of this site, as agreed with the coordinator.")],
     ca: Annotated[Path | None, typer.Option("--ca", help="The authority's certificate, ca.pem; with --key.")] = None,
     key: Annotated[Path | None, typer.Option("--key", help="This site's private key.")] = None,
-    study: Annotated[Path | None, typer.Option("--study", help="Answer to this study only.")] = None,
-    minutes: Annotated[float, typer.Option("--minutes", min=0.01, help="Stop any work after so long.")] = 60.0,
-    home: Annotated[Path, typer.Option("--home", help="Where Flower keeps its files.")] = Path("site"),
-    insecure: Annotated[bool, typer.Option("--insecure", help="Without TLS and keys: for trying it out.")] = False,
+    study: Annotated[Path | None, typer.Option("--study", help="Answer to this study only: its TOML file.")] = None,
+    minutes: Annotated[
+        float, typer.Option("--minutes", min=0.01, help="Stop the work on an answer after this time.")
+    ] = 60.0,
+    home: Annotated[Path, typer.Option("--home", help="The folder where Flower keeps its files.")] = Path("site"),
+    insecure: Annotated[bool, typer.Option("--insecure", help="Do without TLS and keys, to try it out.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Take part: what a data owner starts, and leaves running. Only coresets leave it.
+    """Take part in a federation: a data owner starts this and leaves it running. Only coresets leave the site.
 
-    Example: coreshot flower site patients.csv --superlink coordinator:8000 --client site-1 --ca ca.pem --key site-1.key --study study.toml
+    Example: coreshot flower site patients.csv --superlink coordinator:8000 --client site-1 --ca ca.pem
+    --key site-1.key --study study.toml
     """
     _need_flower()
-    from coreshot.fitted.folder import check_client_name
     from coreshot.flower.federation import environment, site_command
+    from coreshot.storage import check_client_name
 
     if (ca is None or key is None) != insecure:
         raise CoreshotError("site: give --ca and --key, or --insecure to do without; not both.")
@@ -272,16 +288,15 @@ def site(
         config["study-hash"] = read_study(study).hash
     home.mkdir(parents=True, exist_ok=True)
     command = site_command(superlink, config, str(ca.resolve()) if ca else "", str(key.resolve()) if key else "")
-    if as_json:
-        print_json({"client": client, "superlink": superlink, "home": str(home)})
+    print_result({"client": client, "superlink": superlink, "home": str(home)}, as_json, ())
     sys.stdout.flush()
     os.execve(command[0], command, environment(home))
 
 
 @flower_app.command()
 def certs(
-    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Where they go; it must be empty or new.")],
-    sites: Annotated[str, typer.Option("--sites", help="The sites' names, with commas between.")],
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="The folder to write; it must be empty or new.")],
+    sites: Annotated[str, typer.Option("--sites", help="The names of the sites, with commas between.")],
     hosts: Annotated[
         str, typer.Option("--hosts", help="Names and addresses under which sites reach the SuperLink.")
     ] = "localhost,127.0.0.1",
@@ -296,10 +311,10 @@ def certs(
 
     names = _client_names(sites)
     make_certificates(folder, [host.strip() for host in hosts.split(",")], names)
-    if as_json:
-        print_json({"certificates": str(folder), "sites": list(names)})
-        return
-    say(f"certificates: {folder}; send ca.pem and sites/NAME.key to each site over a way you trust, and keep the rest")
+    line = (
+        f"certificates: {folder}; send ca.pem and sites/NAME.key to each site over a way you trust, and keep the rest"
+    )
+    print_result({"certificates": str(folder), "sites": list(names)}, as_json, [line])
 
 
 def _need_flower() -> None:
@@ -310,7 +325,7 @@ def _need_flower() -> None:
 
 
 def _client_names(text: str | None) -> tuple[str, ...]:
-    from coreshot.fitted.folder import check_client_name
+    from coreshot.storage import check_client_name
 
     names = tuple(check_client_name(part.strip()) for part in (text or "").split(",") if part.strip())
     if not names or len(set(names)) < len(names):
@@ -319,19 +334,20 @@ def _client_names(text: str | None) -> tuple[str, ...]:
 
 
 def _is_study(what: str) -> bool:
-    """A study's file says which format it is of; a preset has none."""
+    """A study's file has a format number; a preset has none."""
     import tomllib
 
     try:
         return what.endswith(".toml") and "format" in tomllib.loads(Path(what).read_text())
     except (OSError, ValueError):
-        return False  # the reader of presets says what is wrong
+        return False  # loading it as a preset then gives the error
 
 
-def _inference(study: str, text: str) -> dict[str, Any] | None:
-    from coreshot.cli.model import inference_of
+def _inference_settings(study: str, text: str) -> dict[str, Any] | None:
+    """The settings of the inference; None for a study whose posterior has a closed form."""
+    from coreshot.cli.model import read_inference
     from coreshot.config import encode_named
-    from coreshot.inference import INFERENCES
+    from coreshot.inference.registry import INFERENCES
     from coreshot.study.file import read_study
 
-    return dict(encode_named(INFERENCES, inference_of(text))) if read_study(Path(study)).learner else None
+    return dict(encode_named(INFERENCES, read_inference(text))) if read_study(Path(study)).learner else None

@@ -1,4 +1,4 @@
-"""The command that sets quality beside leaks: coreshot frontier."""
+"""`coreshot frontier`: the quality of each arm of a preset, and what an attack on its messages finds."""
 
 from __future__ import annotations
 
@@ -8,26 +8,29 @@ from typing import Annotated
 import typer
 
 from coreshot.cli.audit import TRIALS
-from coreshot.cli.options import Overrides, Seeds, parse_seeds
+from coreshot.cli.options import Overrides, PresetName, Seeds, parse_seeds
 from coreshot.cli.output import Json, Markdown, print_grid, working
 
 
 def frontier(
-    preset: Annotated[str, typer.Argument(help="A name from `coreshot list`, or the path of a TOML file.")],
+    preset: PresetName,
     trials: Annotated[
-        int, typer.Option("--trials", help="Of each audit: distillations with, without, and with a planted record.")
+        int,
+        typer.Option(
+            "--trials", help="How often each audit distills with the record, without it, and with a planted one."
+        ),
     ] = TRIALS,
     overrides: Overrides = None,
     seeds: Seeds = None,
     out: Annotated[
-        Path | None, typer.Option("--out", help="Where results go; the default is runs/PRESET-frontier.")
+        Path | None, typer.Option("--out", help="The folder for results; the default is runs/PRESET-frontier.")
     ] = None,
     markdown: Markdown = False,
     as_json: Json = False,
 ) -> None:
-    """Run a preset, audit what each of its arms sends, and set quality beside the attack's success and beside epsilon.
+    """Run a preset, audit each of its arms, and compare quality with the success of the attack and with epsilon.
 
-    What was killed goes on where it stopped. Arms of several rounds are not audited; their epsilon is shown.
+    A run that was killed continues where it stopped. Arms of several rounds are not audited; their epsilon is shown.
 
     Example: coreshot frontier private_digits --seeds 0 --trials 60
     """

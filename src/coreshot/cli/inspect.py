@@ -1,42 +1,44 @@
-"""`coreshot inspect`: what is in a file before it leaves, in words, as a table or a picture, and how near it comes to single records."""
+"""`coreshot inspect`: what a file holds before it leaves a site, as text, table or picture, and how close its points
+are to single records."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.table import Table
 
-from coreshot.cli.output import console, print_json, say
+from coreshot.cli.output import make_table, print_result, refuse_existing
 from coreshot.errors import CoreshotError
 
 if TYPE_CHECKING:
+    from coreshot.cli.output import Part
     from coreshot.fitted.inspection import Inspected
     from coreshot.study import Study
     from coreshot.types import Points
 
-MAX_LINES = 20  # of points in the table
+MAX_ROWS = 20  # points in the table
 MAX_COLUMNS = 10
 
 
 def inspect(
     files: Annotated[
-        list[Path], typer.Argument(metavar="FILE...", help="Coresets, or messages under messages/ of a run directory.")
+        list[Path], typer.Argument(metavar="FILE...", help="Coresets, or messages under messages/ of a run's folder.")
     ],
     study: Annotated[
-        Path | None, typer.Option("--study", help="The study's TOML file: the file is checked against it.")
+        Path | None, typer.Option("--study", help="The study's TOML file: the files are checked against it.")
     ] = None,
     against: Annotated[
         Path | None,
-        typer.Option("--against", help="The records it was made from: how near does it come to single ones?"),
+        typer.Option("--against", help="The records that it was made from: how close does it come to single ones?"),
     ] = None,
     picture: Annotated[
-        Path | None, typer.Option("--picture", help="Of images: write a page of them here, as PNG.")
+        Path | None, typer.Option("--picture", help="For images: the PNG file to draw them into.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object a file, for machines.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per file, for machines.")] = False,
 ) -> None:
-    """What a client's message holds, what of its records went into it, and what is promised about them.
+    """Show what a client's message holds, what was computed from its records, and what is guaranteed about them.
 
     Example: coreshot inspect site.coreset --study study.toml --against patients.csv
     """
@@ -55,24 +57,22 @@ def inspect(
         near = _nearness(agreed, points, against) if agreed and against else None
         if picture:
             _draw(agreed, points, picture)
-        if as_json:
-            print_json(_facts(path, seen, points, near))
-            continue
-        _print(path, seen, agreed, points, near)
-        if picture:
-            say(f"picture: {picture}")
+        print_result(_values(path, seen, points, near), as_json, _parts(path, seen, agreed, points, near, picture))
 
 
 def _points(study: Study, data: bytes) -> Points | None:
-    """In input space; None where the message has none. A message of another study, or with other releases, is refused."""
-    from coreshot.methods.one_shot import message_coreset
+    """The points in input space; None where the message has none.
+
+    A message of another study, or with other releases, is an error.
+    """
     from coreshot.wire.messages import decode_message, read_header
 
     client, message = read_header(data)["client"], decode_message(data, study_hash=study.hash, releases=study.releases)
+    content = study.method.read(study.model, client, message)
     if study.learner is None:
-        study.method.check(study.model, client, message)  # type: ignore[union-attr]
         return None
-    return message_coreset(message, study.model, client, getattr(study.learner, "coding", None)).points
+    points: Points = content.points
+    return points
 
 
 def _nearness(study: Study, points: Points | None, against: Path) -> dict[str, Any]:
@@ -82,7 +82,8 @@ def _nearness(study: Study, points: Points | None, against: Path) -> dict[str, A
 
     if points is None:
         raise CoreshotError(
-            "--against: this message has no points in the records' space, only rows of features: there is nothing to measure distances to."
+            "--against: this message has no points in the records' space, only rows of features: "
+            "there is nothing to measure distances to."
         )
     records = read_records(against, study.inputs, study.target, needs_target=False)  # type: ignore[arg-type]
     real = points_of(records.x, records.x.reshape(len(records.x), -1)[:, :1])
@@ -97,7 +98,7 @@ def _nearness(study: Study, points: Points | None, against: Path) -> dict[str, A
     }
 
 
-def _facts(path: Path, seen: Inspected, points: Points | None, near: dict[str, Any] | None) -> dict[str, Any]:
+def _values(path: Path, seen: Inspected, points: Points | None, near: dict[str, Any] | None) -> dict[str, Any]:
     return {
         "file": str(path),
         "summary": seen.summary,
@@ -111,58 +112,54 @@ def _facts(path: Path, seen: Inspected, points: Points | None, near: dict[str, A
     }
 
 
-def _print(
-    path: Path, seen: Inspected, study: Study | None, points: Points | None, near: dict[str, Any] | None
-) -> None:
-    say(f"{path}: {seen.summary}")
-    arrays = Table("array", "type", "shape", "bytes")
-    for name, kind, shape, size in seen.arrays:
-        arrays.add_row(name, kind, shape, f"{size:,}")
-    releases = Table("computed from the records", "what it is", "mechanism", "noise over sensitivity")
-    for release in seen.releases:
-        noise = f"{release.noise_multiplier:.4g}" if release.noise_multiplier else "none"
-        releases.add_row(release.name, release.content, release.mechanism, noise)
-    console.print(arrays, releases, sep="\n")
+def _parts(
+    path: Path,
+    seen: Inspected,
+    study: Study | None,
+    points: Points | None,
+    near: dict[str, Any] | None,
+    picture: Path | None,
+) -> Iterator[Part]:
+    yield f"{path}: {seen.summary}"
+    arrays = ((name, kind, shape, f"{size:,}") for name, kind, shape, size in seen.arrays)
+    yield make_table(("array", "type", "shape", "bytes"), arrays)
+    releases = (
+        (one.name, one.content, one.mechanism, f"{one.noise_multiplier:.4g}" if one.noise_multiplier else "none")
+        for one in seen.releases
+    )
+    yield make_table(("computed from the records", "what it is", "mechanism", "noise over sensitivity"), releases)
     if study is not None:
-        say(
-            "It is of this study, has the arrays that the study wants, and declares what the study says. Noise cannot be checked from outside."
+        yield (
+            "It is of this study, has the arrays that the study wants, and declares what the study says. "
+            "Noise cannot be checked from outside."
         )
-        _print_points(study, points)
-    if near is not None:
-        for key, value in near.items():
-            say(f"{key}: {value:.4g}" if isinstance(value, float) else f"{key}: {value}")
-    say(seen.promise)
+        yield _points_part(study, points)
+    for key, value in (near or {}).items():
+        yield f"{key}: {value:.4g}" if isinstance(value, float) else f"{key}: {value}"
+    yield seen.promise
+    if picture:
+        yield f"picture: {picture}"
 
 
-def _print_points(study: Study, points: Points | None) -> None:
-    from coreshot.data.schema import Classes
-    from coreshot.data.schema import Table as Columns
+def _points_part(study: Study, points: Points | None) -> Part:
+    from coreshot.data.schema import Classes, Table
 
     if points is None:
-        say("It holds numbers of feature space, each a mixture of all records; there are no points to show.")
-        return
-    if not isinstance(study.inputs, Columns):
-        say(f"{points.num_points} images; --picture FILE.png draws them.")
-        return
+        return "It holds rows in feature space, each computed from all records; there are no points to show."
+    if not isinstance(study.inputs, Table):
+        return f"{points.num_points} images; --picture FILE.png draws them."
     decoded = study.inputs.decode(points.x)  # type: ignore[arg-type]
     names = list(decoded)[:MAX_COLUMNS]
-    table = Table(
-        *names,
-        study.target.name if study.target else "target",
-        title="points, in the study's units",
-        title_justify="left",
-    )
-    for line in range(min(points.num_points, MAX_LINES)):
-        cells = [
-            f"{decoded[name][line]:.4g}" if isinstance(decoded[name][line], float) else str(decoded[name][line])
-            for name in names
-        ]
-        label = points.y[line]
-        shown = (
+    rows = []
+    for index in range(min(points.num_points, MAX_ROWS)):
+        values = [decoded[name][index] for name in names]
+        label = points.y[index]
+        target = (
             study.target.classes[int(label.argmax())] if isinstance(study.target, Classes) else f"{float(label[0]):.4g}"
         )
-        table.add_row(*cells, shown)
-    console.print(table)
+        rows.append([*(f"{value:.4g}" if isinstance(value, float) else str(value) for value in values), target])
+    columns = [*names, study.target.name if study.target else "target"]
+    return make_table(columns, rows, title="points, in the study's units")
 
 
 def _draw(study: Study | None, points: Points | None, picture: Path) -> None:
@@ -174,8 +171,7 @@ def _draw(study: Study | None, points: Points | None, picture: Path) -> None:
 
     if points is None or study is None or not isinstance(study.inputs, Images):
         raise CoreshotError("--picture: this message holds no images; leave it out.")
-    if picture.exists():
-        raise CoreshotError(f"{picture}: is there already; use another name, or remove it.")
+    refuse_existing(picture)
     labels = np.argmax(np.asarray(points.y), axis=1)
     titles = (
         [study.target.classes[label] for label in labels] if isinstance(study.target, Classes) else [""] * len(labels)

@@ -1,24 +1,34 @@
-"""`coreshot fit`, `forget`, `predict`, `evaluate`: one model back from what the sites have sent."""
+"""`coreshot fit`, `forget`, `predict`, `evaluate`: the model of what the sites have sent."""
 
 from __future__ import annotations
 
 import csv
 import io
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.table import Table
 
 from coreshot.cli.options import DataPath
-from coreshot.cli.output import Json, console, print_facts, say, shown, write_new
+from coreshot.cli.output import (
+    Json,
+    format_value,
+    make_table,
+    print_result,
+    refuse_existing,
+    value_lines,
+    write_new,
+)
 from coreshot.errors import CoreshotError
 
 if TYPE_CHECKING:
+    from coreshot.cli.output import Part
+    from coreshot.fitted.folder import ModelFolder
     from coreshot.study import Study
 
 ModelPath = Annotated[Path, typer.Argument(metavar="MODEL", help="A folder that `coreshot fit` has written.")]
-# Of studies with few points; for others give a file. The step size of HMC is adapted, so the first one hardly matters.
+# For studies with few points; for others give a file. HMC adapts its step size, so the first one hardly matters.
 DEFAULTS: dict[str, dict[str, Any]] = {
     "hmc": {
         "step_size": 1e-2,
@@ -39,64 +49,69 @@ def fit(
         typer.Argument(metavar="CORESET...", help="Files that sites have sent, in any order; with --add, then MODEL."),
     ],
     study: Annotated[Path | None, typer.Option("--study", help="The study's TOML file.")] = None,
-    out: Annotated[Path | None, typer.Option("--out", help="The model's folder; it must not be there yet.")] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", help="The folder to write the model to; it must not exist yet.")
+    ] = None,
     inference: Annotated[
         str | None,
         typer.Option("--inference", help="For coresets of points: hmc (the default), map_estimate, or a TOML file."),
     ] = None,
     add: Annotated[
         bool,
-        typer.Option("--add", help="Add late coresets to a model that is there: coreshot fit --add late.coreset model"),
+        typer.Option("--add", help="Add late coresets to an existing model: coreshot fit --add late.coreset model"),
     ] = False,
-    seed: Annotated[int, typer.Option("--seed", help="Of the inference.")] = 0,
+    seed: Annotated[int, typer.Option("--seed", help="The seed of the inference.")] = 0,
     as_json: Json = False,
 ) -> None:
-    """Fit a model to whatever has arrived; or add what came late.
+    """Fit a model to the coresets that have arrived, or add coresets that came late to a model.
 
     Example: coreshot fit site-*.coreset --study study.toml --out model
     """
-    from coreshot.fitted.folder import by_client, open_model, refit, write_model
-    from coreshot.study.file import read_study
+    from coreshot.fitted.folder import by_client, write_model
+    from coreshot.study.file import read_study_file
 
     if add:
         if study or out or inference:
             raise CoreshotError(
-                "fit --add: a model keeps its study, its place and its inference; leave --study, --out and --inference away."
+                "fit --add: a model keeps its study, its place and its inference; "
+                "leave --study, --out and --inference away."
             )
         *late, folder = coresets
-        model = open_model(folder)
-        new = by_client({path: _read(path) for path in late})
-        known = model.coresets()
-        twice = sorted(set(new) & set(known))
-        if twice or not new:
-            raise CoreshotError(
-                f"{folder}: client {twice[0]} is in it already; forget it first."
-                if new
-                else "fit --add: give coresets, then the model."
-            )
-        refit(model, {**known, **new})
+        _add_to_model(folder, late)
         _print_model(folder, as_json)
         return
     if study is None or out is None:
         raise CoreshotError("fit: needs --study FILE and --out FOLDER (or --add, to add to a model).")
     if out.exists():
         raise CoreshotError(f"{out}: is there already; add to it with --add, or use another --out.")
-    agreed = read_study(study)
-    if inference and not agreed.learner:
+    agreed = read_study_file(study)
+    has_points = agreed.study.learner is not None
+    if inference and not has_points:
         raise CoreshotError(f"--inference {inference}: this study has its posterior in closed form; leave it away.")
     arrived = by_client({path: _read(path) for path in coresets})
-    write_model(
-        out, study.read_text(), arrived, inference_of(inference or "hmc") if agreed.learner else None, "mass", seed
-    )
+    chosen = read_inference(inference or "hmc") if has_points else None
+    write_model(out, agreed, arrived, chosen, "mass", seed)
     _print_model(out, as_json)
+
+
+def _add_to_model(folder: Path, late: list[Path]) -> None:
+    from coreshot.fitted.folder import by_client, open_model, refit
+
+    model = open_model(folder)
+    new, known = by_client({path: _read(path) for path in late}), model.coresets()
+    if not new:
+        raise CoreshotError("fit --add: give coresets, then the model.")
+    if twice := sorted(set(new) & set(known)):
+        raise CoreshotError(f"{folder}: client {twice[0]} is in it already; forget it first.")
+    refit(model, {**known, **new})
 
 
 def forget(
     model: ModelPath,
-    client: Annotated[str, typer.Option("--client", help="Whose coreset is taken out and deleted.")],
+    client: Annotated[str, typer.Option("--client", help="The client whose coreset is deleted.")],
     as_json: Json = False,
 ) -> None:
-    """Fit a model again as if a client had never taken part; its coreset is deleted from the folder.
+    """Fit a model again as if a client had never taken part, and delete its coreset from the folder.
 
     Example: coreshot forget model --client site-3
     """
@@ -118,18 +133,19 @@ def forget(
 def predict(
     model: ModelPath,
     data: DataPath,
-    out: Annotated[Path, typer.Option("--out", help="The CSV to write; it must not be there yet.")],
+    out: Annotated[Path, typer.Option("--out", help="The CSV file to write; it must not exist yet.")],
     as_json: Json = False,
 ) -> None:
-    """Predict a target for every record: class probabilities, or mean and interval; how unsure the model is of itself, and how noisy the target.
+    """Predict the target of every record: class probabilities, or a mean and an interval.
+
+    The uncertainty has two parts: epistemic, from the model, and aleatoric, from the noise of the target.
 
     Example: coreshot predict model new-patients.csv --out predictions.csv
     """
     from coreshot.data.files import read_records
     from coreshot.fitted.folder import open_model
 
-    if out.exists():
-        raise CoreshotError(f"{out}: is there already; use another name, or remove it.")
+    refuse_existing(out)
     fitted = open_model(model).load()
     records = read_records(data, fitted.study.inputs, fitted.study.target, needs_target=False)  # type: ignore[arg-type]
     rows = _prediction_rows(fitted.study, fitted.predict(records.x))
@@ -138,14 +154,14 @@ def predict(
     writer.writeheader()
     writer.writerows(rows)
     write_new(out, buffer.getvalue().encode())
-    print_facts({"predictions": str(out), "records": len(rows)}, as_json)
+    print_result({"predictions": str(out), "records": len(rows)}, as_json)
 
 
 def evaluate(
     model: ModelPath,
     data: DataPath,
     html: Annotated[
-        Path | None, typer.Option("--html", help="Write a page about the model here; it needs nothing else.")
+        Path | None, typer.Option("--html", help="Write an HTML page about the model here; it needs no other file.")
     ] = None,
     picture: Annotated[
         Path | None,
@@ -154,12 +170,12 @@ def evaluate(
     by: Annotated[
         str | None,
         typer.Option(
-            "--by", help="The column that says whose record it is; the default is client, where there is one."
+            "--by", help="The column that names the client of a record; the default is client, where there is one."
         ),
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """How good a model is on records whose targets are known, for each client too; on request as a page or a picture.
+    """Measure a model on records with known targets, in all and for each client; also as a page or a picture.
 
     Example: coreshot evaluate model held-out.csv --html model.html
     """
@@ -171,8 +187,8 @@ def evaluate(
     if html is not None and html == picture:
         raise CoreshotError(f"{html}: is to be both the page and the picture; give two names.")
     for path in (html, picture):
-        if path is not None and path.exists():
-            raise CoreshotError(f"{path}: is there already; use another name, or remove it.")
+        if path is not None:
+            refuse_existing(path)
     folder = open_model(model)
     fitted = folder.load()
     records = read_records(data, fitted.study.inputs, fitted.study.target)  # type: ignore[arg-type]
@@ -184,19 +200,21 @@ def evaluate(
     if picture is not None:
         write_new(picture, render(found.drawing, "png"))
         written["picture"] = str(picture)
-    if as_json:
-        print_facts({**found.overall, **written, "clients": found.clients}, as_json)
-        return
-    print_facts({**found.overall, **written}, as_json)
-    if found.clients:
-        table = Table("client", *found.overall)
-        for name, row in found.clients.items():
-            table.add_row(name, *map(shown, row.values()))
-        console.print(table)
+    values = {**found.overall, **written}
+    print_result({**values, "clients": found.clients}, as_json, _evaluation_parts(values, found.overall, found.clients))
+
+
+def _evaluation_parts(
+    values: Mapping[str, Any], overall: Mapping[str, Any], clients: Mapping[str, Mapping[str, Any]]
+) -> Iterator[Part]:
+    yield from value_lines(values)
+    if clients:
+        rows = ((name, *map(format_value, row.values())) for name, row in clients.items())
+        yield make_table(("client", *overall), rows)
 
 
 def _owners(data: Path, by: str | None) -> Any:
-    """Whose record each is, as an array; None where the file does not say it."""
+    """The client of each record, as an array; None where the file does not name clients."""
     import numpy as np
 
     from coreshot.data.files import read_columns
@@ -244,12 +262,12 @@ def _prediction_rows(study: Study, predicted: Any) -> list[dict[str, str]]:
     ]
 
 
-def inference_of(text: str) -> Any:
-    """By name with settings that suit small studies, or a TOML file."""
+def read_inference(text: str) -> Any:
+    """The inference in a TOML file, or one by name, with settings for small studies."""
     import tomllib
 
     from coreshot.config import decode_named
-    from coreshot.inference import INFERENCES
+    from coreshot.inference.registry import INFERENCES
 
     path = Path(text)
     if path.suffix == ".toml":
@@ -266,28 +284,31 @@ def inference_of(text: str) -> Any:
 
 
 def _print_model(folder: Path, as_json: bool) -> None:
-    """Who is in it, and how each client stands to the others."""
+    """Print the clients of a model and how each agrees with the others."""
     from coreshot.fitted.folder import open_model
 
     model = open_model(folder)
     suspects = [client for client in model.clients if model.standings[client]["verdict"] == "suspect"]
-    facts = {"model": str(folder), "clients": list(model.clients)}
-    if as_json:
-        print_facts({**facts, "suspects": suspects, "standings": model.standings}, as_json)
-        return
-    print_facts(facts, as_json)
-    table = Table("client", "beside the others", "agreement", "", title="each client, left out", title_justify="left")
+    values = {"model": str(folder), "clients": list(model.clients)}
+    parts = (*value_lines(values), *_model_parts(model, suspects))
+    print_result({**values, "suspects": suspects, "standings": model.standings}, as_json, parts)
+
+
+def _model_parts(model: ModelFolder, suspects: list[str]) -> Iterator[Part]:
+    rows = []
     for client, standing in model.standings.items():
         agreement = f"{standing['agreement']:.2f} ± {standing['error']:.2f}" if "agreement" in standing else ""
-        table.add_row(client, standing["verdict"], agreement, standing["words"])
-    console.print(table)
+        rows.append((client, standing["verdict"], agreement, standing["words"]))
+    yield make_table(("client", "verdict", "agreement", ""), rows, title="each client against the model of the others")
     if len(model.clients) == 1:
-        say(
-            "warning: with one client nothing shows how far its probabilities hold elsewhere; take them as its own only."
+        yield (
+            "warning: one client alone does not show how good the probabilities are elsewhere; "
+            "use them for this client only."
         )
     for client in suspects:
-        say(
-            f"warning: {client} may be broken or hostile; ask its owner, or fit without it (`coreshot forget {folder} --client '{client}'`)."
+        yield (
+            f"warning: {client} may be broken or hostile; ask its owner, "
+            f"or fit without it (`coreshot forget {model.path} --client '{client}'`)."
         )
 
 

@@ -1,4 +1,4 @@
-"""Options that several commands share, and how their text is read."""
+"""Arguments and options that several commands share, and how their text is read."""
 
 from __future__ import annotations
 
@@ -9,8 +9,15 @@ import typer
 
 from coreshot.errors import CoreshotError
 
-DataPath = Annotated[Path, typer.Argument(metavar="DATA", help="CSV, parquet, npz, or a folder of images.")]
-Seeds = Annotated[str | None, typer.Option("--seeds", help="Seeds to run, such as 0,1; the default is the preset's.")]
+PresetName = Annotated[
+    str, typer.Argument(metavar="PRESET", help="A name from `coreshot list`, or the path of a TOML file.")
+]
+DataPath = Annotated[
+    Path, typer.Argument(metavar="DATA", help="The records: CSV, parquet, npz, or a folder of images.")
+]
+Seeds = Annotated[
+    str | None, typer.Option("--seeds", help="The seeds to run, such as 0,1; the default is the preset's.")
+]
 Overrides = Annotated[
     list[str] | None,
     typer.Option("--set", help="Change a setting, such as learner.bpc.num_updates=50; may be repeated."),
@@ -18,11 +25,11 @@ Overrides = Annotated[
 
 
 def parse_seeds(text: str | None) -> list[int] | None:
-    return whole_numbers("--seeds", text, 0, "0,1")
+    return parse_whole_numbers("--seeds", text, 0, "0,1")
 
 
-def whole_numbers(option: str, text: str | None, least: int, example: str) -> list[int] | None:
-    """Different whole numbers with commas between, each at least so large."""
+def parse_whole_numbers(option: str, text: str | None, least: int, example: str) -> list[int] | None:
+    """Read different whole numbers, each at least `least`, with commas between them."""
     if text is None:
         return None
     try:
@@ -34,3 +41,8 @@ def whole_numbers(option: str, text: str | None, least: int, example: str) -> li
     if min(numbers) < least or len(set(numbers)) < len(numbers):
         raise CoreshotError(f"{option} {text}: these are different whole numbers of at least {least}; change it.")
     return numbers
+
+
+def parse_names(text: str | None) -> list[str] | None:
+    """Read names with commas between them; None where there are none."""
+    return [part.strip() for part in text.split(",")] if text else None

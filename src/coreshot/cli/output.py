@@ -1,67 +1,106 @@
-"""What commands print: words for people, or, with --json, one JSON object on standard output and everything else on standard error."""
+"""What commands print: lines and tables for people, or, with --json, one JSON object on standard output.
+
+With --json everything else (progress, remarks on the way) goes to standard error. rich is imported when it is used,
+so that `coreshot --help` starts quickly.
+"""
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TextIO, TypeAlias
 
 import typer
-from rich.console import Console
 
 from coreshot.errors import CoreshotError
-from coreshot.progress import Progress, shown_on
+from coreshot.progress import Progress, show_progress
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from coreshot.report.page import Grid
+
+    Part: TypeAlias = str | Table  # of what people read
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object, for machines.")]
 Markdown = Annotated[bool, typer.Option("--markdown", help="Print the table as Markdown, for a document.")]
-console = Console(width=None if sys.stdout.isatty() else 160)
+WIDTH = 160  # of tables that go into a file or a pipe
 
 
-def say(line: str) -> None:
-    console.print(line, highlight=False, markup=False, soft_wrap=True)
+def print_result(values: Mapping[str, Any], as_json: bool, parts: Iterable[Part] | None = None) -> None:
+    """Print the result of a command: `values` as one JSON object, or `parts`, the lines and tables for people.
 
-
-def teller(as_json: bool) -> Callable[[str], None]:
-    """What to say on the way with: as `say`, but where a machine waits for its object, on standard error."""
-    return Console(stderr=True, highlight=False, markup=False, soft_wrap=True).print if as_json else say
-
-
-def print_json(facts: Mapping[str, Any]) -> None:
-    print(json.dumps(facts))
-
-
-def print_facts(facts: Mapping[str, Any], as_json: bool) -> None:
-    """As one object, or a line for each."""
+    Without `parts` each value gets a line. A generator of parts is not run where JSON is asked for.
+    """
     if as_json:
-        print_json(facts)
+        print(json.dumps(values))
         return
-    for key, value in facts.items():
-        say(f"{key}: {', '.join(map(shown, value)) if isinstance(value, list) else shown(value)}")
+    for part in value_lines(values) if parts is None else parts:
+        _print_part(part, sys.stdout)
+
+
+def print_now(part: Part, as_json: bool) -> None:
+    """Print a remark before the result is there; with --json on standard error."""
+    _print_part(part, sys.stderr if as_json else sys.stdout)
+
+
+def _print_part(part: Part, file: TextIO) -> None:
+    if isinstance(part, str):
+        print(part, file=file, flush=True)
+        return
+    from rich.console import Console
+
+    Console(file=file, width=None if file.isatty() else WIDTH).print(part)
 
 
 def print_grid(
     title: str, grid: Grid, rows: Sequence[Mapping[str, Any]], files: Mapping[str, Path], as_json: bool, markdown: bool
 ) -> None:
-    """A command's table, as a machine, a document or a terminal wants it, and where its files are."""
+    """Print a table of results as JSON, as Markdown, or for a terminal with the paths of the files beside it."""
     from coreshot.report.tables import grid_markdown, rich_table
 
-    if as_json:
-        print_json({**{name: str(path) for name, path in files.items()}, "rows": rows})
-    elif markdown:
-        print(grid_markdown(grid), end="")
+    paths = {name: str(path) for name, path in files.items()}
+    if markdown:
+        parts: list[Part] = [grid_markdown(grid).rstrip("\n")]
     else:
-        console.print(rich_table(title, grid))
-        for name, path in files.items():
-            say(f"{name + ':':8} {path}")
+        parts = [rich_table(title, grid), *(f"{name + ':':8} {path}" for name, path in paths.items())]
+    print_result({**paths, "rows": rows}, as_json, parts)
 
 
-def shown(value: Any) -> str:
+def print_run(folder: Path, rows: list[dict[str, Any]], as_json: bool, **more: Any) -> None:
+    """Write the report of a run and print its results; `more` is added to the JSON object."""
+    from coreshot.report.run_report import write_report
+    from coreshot.report.tables import summary_table
+
+    values = {"results": str(folder / "results.json"), "report": str(write_report(folder)), "rows": rows, **more}
+    parts: list[Part] = [*summary_table(rows), f"results: {values['results']}", f"report:  {values['report']}"]
+    print_result(values, as_json, parts)
+
+
+def make_table(
+    columns: Iterable[str], rows: Iterable[Iterable[str]], title: str | None = None, caption: str | None = None
+) -> Table:
+    """A table of plain text: brackets in a cell are brackets, not rich's markup."""
+    from rich.markup import escape
+    from rich.table import Table
+
+    table = Table(*map(escape, columns), title=title and escape(title), caption=caption, title_justify="left")
+    for row in rows:
+        table.add_row(*map(escape, row))
+    return table
+
+
+def value_lines(values: Mapping[str, Any]) -> Iterator[str]:
+    """A line for each value, "name: value"."""
+    for key, value in values.items():
+        yield f"{key}: {', '.join(map(format_value, value)) if isinstance(value, list) else format_value(value)}"
+
+
+def format_value(value: Any) -> str:
+    """A number with four digits; a release by its name and its mechanism."""
     if isinstance(value, dict):
         return f"{value['name']} ({value['mechanism']})"
     return f"{value:.4f}" if isinstance(value, float) else str(value)
@@ -69,9 +108,14 @@ def shown(value: Any) -> str:
 
 @contextmanager
 def working(as_json: bool) -> Iterator[Progress]:
-    """How far along, where it does not come between a machine and its object."""
-    with shown_on(Console(stderr=True) if as_json else console) as progress:
+    """Show how far the work is; with --json on standard error."""
+    with show_progress(sys.stderr if as_json else sys.stdout) as progress:
         yield progress
+
+
+def refuse_existing(path: Path) -> None:
+    if path.exists():
+        raise CoreshotError(f"{path}: is there already; use another name, or remove it.")
 
 
 def write_new(path: Path, data: bytes) -> None:

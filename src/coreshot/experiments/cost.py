@@ -135,8 +135,8 @@ def _method_cost(preset: Preset, name: str, data: FederatedData, num_runs: int) 
     """Seconds, and what crosses the wire, from a round that is really run: the rounds of a method are alike."""
     short, times = _shortened(preset.methods[name])
     study, ledger = Study(preset.agreement(), preset.network, method=short), Ledger()
-    simulate(jax.random.key(0), study, short, data.clients, ledger)
-    seconds = _timed(lambda: simulate(jax.random.key(0), study, short, data.clients, Ledger()), is_compiled=True)
+    simulate(jax.random.key(0), study, data.clients, ledger)
+    seconds = _timed(lambda: simulate(jax.random.key(0), study, data.clients, Ledger()), is_compiled=True)
     rounds = num_runs * preset.methods[name].num_rounds
     up, down = (rounds * ledger.bytes(direction) for direction in ("up", "down"))
     wire = f"{rounds * ledger.floats('up'):,} floats, {up:,} bytes up; {rounds * ledger.floats('down'):,} floats, {down:,} bytes down"
@@ -151,7 +151,7 @@ def _wire(preset: Preset, name: str, data: FederatedData, num_seeds: int) -> str
         coreset = _example_coreset(learner, study.model, learner.num_points or points.num_points)
         for direction, message in (
             ("down", Message("invitation", 0, {})),
-            ("up", coreset_message(coreset, study.model, 0, getattr(study.learner, "coding", None))),
+            ("up", coreset_message(coreset, study.model, 0, learner.coding)),
         ):
             releases = study.releases if direction == "up" else ()
             encoded = encode_message(message, study_hash=study.hash, client=client, releases=releases)

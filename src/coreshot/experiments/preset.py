@@ -12,14 +12,24 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from coreshot.config import Count, NonNegative, Positive, choose, decode, decode_named, parse_assignment, settings
+from coreshot.config import (
+    Count,
+    NonNegative,
+    Positive,
+    choose,
+    decode,
+    decode_named,
+    has_setting,
+    parse_assignment,
+    settings,
+)
 from coreshot.data import TASKS
 from coreshot.errors import CoreshotError
-from coreshot.inference import INFERENCES, Inference
+from coreshot.inference.protocol import Inference
+from coreshot.inference.registry import INFERENCES
 from coreshot.learners import LEARNERS, Learner
-from coreshot.methods import METHODS
-from coreshot.methods.one_shot import Weighting
-from coreshot.methods.protocol import Method
+from coreshot.methods import METHODS, OneShot
+from coreshot.methods.protocol import Method, MultiRound, Weighting
 from coreshot.models import Model
 from coreshot.models.networks import NETWORKS, Network
 from coreshot.study import Agreement, Study
@@ -99,7 +109,7 @@ class Preset:
     ) -> Study:
         """The agreement of one learner and one seed; shapes may be given for data other than the task's."""
         chosen = choose("learner", learner, self.learners, f"preset {self.name}")
-        return Study(self.agreement(seed, input_shape, num_outputs), self.network, learner=chosen)
+        return Study(self.agreement(seed, input_shape, num_outputs), self.network, OneShot(learner=chosen))
 
     @property
     def model(self) -> Model:
@@ -137,26 +147,42 @@ def load_preset(name: str, overrides: Sequence[str] = ()) -> Preset:
 
 
 def _read(name: str) -> dict[str, Any]:
-    """The values of a preset; one that names a `base` is that preset with its own values laid over it, table by table."""
-    path: Any = Path(name)
-    if path.suffix != ".toml":
-        path = choose("preset", name, {known: _folder() / f"{known}.toml" for known in preset_names()}, "coreshot")
-    elif not path.is_file():
-        raise CoreshotError(
-            f"preset {name}: there is no such file; give the path of a TOML file, or one of {', '.join(preset_names())}."
-        )
-    try:
-        values = tomllib.loads(path.read_text())
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise CoreshotError(f"preset {name}: not valid TOML ({error}); mend that line.") from None
+    """Read a preset; one that names a `base` is that preset with its own values merged over it, table by table.
+
+    A preset that comes with coreshot has a base without a base, so two files tell everything about it. A user's own
+    file may name any preset that comes with coreshot.
+    """
+    values = _read_file(name)
     base = values.pop("base", None)
     if base is None:
         return values
     if base not in preset_names() or base == name:
         raise CoreshotError(
-            f"preset {name}: base {base!r} is not a preset that comes with coreshot; use one of {', '.join(preset_names())}."
+            f"preset {name}: base {base!r} is not a preset that comes with coreshot; "
+            f"use one of {', '.join(preset_names())}."
+        )
+    if not name.endswith(".toml") and "base" in (below := _read_file(base)):
+        raise CoreshotError(
+            f"preset {name}: its base {base!r} has a base itself, {below['base']!r}; "
+            "a base is one step away, so name a preset without one."
         )
     return _laid_over(_read(base), values)
+
+
+def _read_file(name: str) -> dict[str, Any]:
+    """The values of one file, by the name of a preset or by path, without its base."""
+    path: Any = Path(name)
+    if path.suffix != ".toml":
+        path = choose("preset", name, {known: _folder() / f"{known}.toml" for known in preset_names()}, "coreshot")
+    elif not path.is_file():
+        raise CoreshotError(
+            f"preset {name}: there is no such file; "
+            f"give the path of a TOML file, or one of {', '.join(preset_names())}."
+        )
+    try:
+        return tomllib.loads(path.read_text())
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise CoreshotError(f"preset {name}: not valid TOML ({error}); mend that line.") from None
 
 
 def _laid_over(below: dict[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
@@ -234,14 +260,14 @@ def _private(
         raise CoreshotError(
             f"{where}: [privacy] and the privacy of {item.get('name')!r} are not the same; keep one of them."
         )
-    fields = getattr(registry.get(item.get("name", "")), "__dataclass_fields__", {})
-    return {"privacy": privacy, **item} if privacy is not None and "privacy" in fields else item
+    keeps = privacy is not None and has_setting(registry, item.get("name"), "privacy")
+    return {"privacy": privacy, **item} if keeps else item
 
 
 def _check_private(arm: Arm, learners: Mapping[str, Learner], methods: Mapping[str, Method], where: str) -> None:
     """A promise of the whole preset is kept by every arm, or it is none."""
     for what, name, parts in (("learner", arm.learner, learners), ("method", arm.method, methods)):
-        if name is not None and getattr(parts[name], "privacy", None) is None:
+        if name is not None and not has_setting({name: type(parts[name])}, name, "privacy"):
             raise CoreshotError(
                 f"{where}: the preset has a [privacy] table, but {what} {name!r} keeps no promise; use a private one, or remove it."
             )
@@ -264,7 +290,11 @@ def _check_arm(
         choose("inference", arm.inference, inferences, where)
     if arm.method is not None:
         method = choose("method", arm.method, methods, where)
-        if arm.learner is not None and not hasattr(method, "begin"):
+        if isinstance(method, OneShot):
+            raise CoreshotError(
+                f"{where}: method {arm.method!r} is one_shot; name its learner, an inference and a weighting."
+            )
+        if arm.learner is not None and not isinstance(method, MultiRound):
             raise CoreshotError(
                 f"{where}: method {arm.method!r} is one-shot and cannot start from given weights; name a multi-round method."
             )
@@ -276,7 +306,7 @@ def _check_arm(
 
 
 def _num_samples(inference: Inference) -> int:
-    return inference.num_chains * getattr(inference, "num_samples", 1)
+    return inference.num_chains * inference.num_samples
 
 
 def _folder() -> Any:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import os
 import platform
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
@@ -29,20 +29,22 @@ from coreshot.errors import CoreshotError
 from coreshot.experiments.communication import Curve, communication_rows
 from coreshot.experiments.preset import Arm, Preset, build_preset
 from coreshot.experiments.round_log import Watch, checkpoint_path, resume_or_begin
-from coreshot.fitted.metrics import Metrics, metrics, predict, sums
+from coreshot.fitted.metrics import Metrics, metrics, sums
+from coreshot.fitted.model import read_messages
 from coreshot.fitted.posterior_file import posterior_bytes
 from coreshot.inference.diagnostics import diagnose
+from coreshot.inference.posterior import SamplePosterior
 from coreshot.inference.protocol import Info
 from coreshot.keys import named_key
 from coreshot.methods import OneShot
 from coreshot.methods.one_shot import OneShotState
+from coreshot.methods.protocol import MultiRound, PointInference
 from coreshot.methods.warm_start import warm_start
 from coreshot.models import Model
 from coreshot.progress import Progress, Silent
-from coreshot.runtime.executors import Crew
+from coreshot.runtime.executors import Executor
 from coreshot.runtime.replies import reply_store
 from coreshot.runtime.simulate import simulate
-from coreshot.spectral.posterior import HeadPosterior
 from coreshot.storage import read_json, write_bytes, write_json
 from coreshot.study import Study
 from coreshot.types import Posterior
@@ -69,9 +71,9 @@ class Job:
         return self.preset.study(str(self.arm.learner), self.seed)
 
     @property
-    def one_shot(self) -> OneShot:
-        weighting = self.arm.weighting or "mass"
-        return OneShot(self.study.learner, self.preset.inferences[str(self.arm.inference)], weighting)  # type: ignore[arg-type]
+    def point_inference(self) -> PointInference:
+        """How the server infers in the one-shot part."""
+        return PointInference(self.preset.inferences[str(self.arm.inference)], self.arm.weighting or "mass")
 
     @property
     def method_study(self) -> Study:
@@ -106,7 +108,7 @@ def run(
     out: Path,
     seeds: Sequence[int] | None = None,
     progress: Progress | None = None,
-    crew: Crew | None = None,
+    executor: Executor | None = None,
 ) -> list[dict[str, Any]]:
     """All rows of these presets in `out`; those that are there already are kept, and no other configuration may live there."""
     progress = progress or Silent()
@@ -117,7 +119,7 @@ def run(
     for index, job in enumerate(jobs):
         if not (out / job.folder / "row.json").exists():
             progress.say(f"[{index + 1}/{len(jobs)}] {job.preset.name}, seed {job.seed}: {job.arm.label}")
-            run_job(job, out, progress, crew)
+            run_job(job, out, progress, executor)
             collect(out)
     return collect(out)
 
@@ -172,19 +174,15 @@ def environment() -> dict[str, Any]:
         "machine": platform.machine(),
         "cores": os.cpu_count(),
         "backend": jax.default_backend(),
+        "devices": [device.device_kind for device in jax.devices()],
         **{name: version(name) for name in names},
     }
 
 
-def run_job(job: Job, out: Path, progress: Progress, crew: Crew | None = None) -> None:
-    data = job.data()
-    outcome = Outcome(Ledger())
-    if job.arm.learner:
-        outcome = _run_one_shot(job, data, out, progress, crew)
-    if job.arm.method:
-        outcome = _run_method(job, data, out, outcome, progress, crew)
+def run_job(job: Job, out: Path, progress: Progress, executor: Executor | None = None) -> None:
+    data, model = job.data(), job.model
+    outcome = _run_arm(job, data, out, progress, executor)
     assert outcome.posterior is not None
-    model = job.model
     values = metrics(model, sums(model, outcome.posterior, data.test, data.truth))
     _check_finite(job, asdict(values))
     report = diagnose(model, outcome.posterior, outcome.info, data.test.x[:MAX_PROBES])
@@ -193,7 +191,7 @@ def run_job(job: Job, out: Path, progress: Progress, crew: Crew | None = None) -
     folder = out / job.folder
     write_bytes(folder / "ledger.jsonl", outcome.ledger.to_json_lines().encode())
     write_bytes(folder / "posterior.safetensors", posterior_bytes(outcome.posterior))
-    summaries = job.preset.task.summaries(lambda x: predict(model, outcome.posterior, x))
+    summaries = job.preset.task.summaries(outcome.posterior.predict)
     extra = {
         "notes": outcome.notes,
         "weighting": job.arm.weighting,
@@ -216,106 +214,109 @@ def run_job(job: Job, out: Path, progress: Progress, crew: Crew | None = None) -
     checkpoint_path(folder).unlink(missing_ok=True)  # last: a kill before it costs nothing
 
 
+def _run_arm(job: Job, data: FederatedData, out: Path, progress: Progress, executor: Executor | None) -> Outcome:
+    """A learner with an inference, a method of its own, or both: a jump start."""
+    outcome, start = Outcome(Ledger()), None
+    if job.arm.learner:
+        outcome, start = _run_one_shot(job, data, out, progress, executor)
+    if not job.arm.method:
+        return outcome
+    method = job.method_study.method
+    if isinstance(method, MultiRound):
+        return _run_rounds(job, method, data, out / job.folder, outcome, start, progress, executor)
+    return _run_one_round(job, data, out, progress, executor)
+
+
 @dataclass(frozen=True)
 class Outcome:
     """What an arm has come to so far."""
 
     ledger: Ledger
-    posterior: Posterior | HeadPosterior | None = None
+    posterior: Posterior | None = None
     info: Info = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     seconds_client: float = 0.0
     seconds_server: float = 0.0
 
 
-def _run_one_shot(job: Job, data: FederatedData, out: Path, progress: Progress, crew: Crew | None) -> Outcome:
+def _run_one_shot(
+    job: Job, data: FederatedData, out: Path, progress: Progress, executor: Executor | None
+) -> tuple[Outcome, SamplePosterior]:
+    study = job.study
     for name, points in data.clients.items():
-        job.study.check_fits(points, name)
-    state, outcome = _exchange(
-        job.key,
-        job.study,
-        job.one_shot,
-        data,
-        out,
-        progress,
-        crew,
-        f"clients learn ({job.arm.learner}, seed {job.seed})",
-    )
+        study.check_records(points, name)
+    what = f"clients learn ({job.arm.learner}, seed {job.seed})"
+    state, outcome = _exchange(job.key, study, data, out, progress, executor, what)
     progress.begin(f"{job.arm.label}: infer and evaluate", 1)
     # Named after the one-shot part, so that a jump start begins where the arm without it ended.
     key = named_key(job.key, f"inference {job.arm.learner} {job.arm.inference} {job.arm.weighting}")
-    outcome = _inferred(outcome, lambda: job.one_shot.posterior(key, job.model, state))
+    method = OneShot(learner=study.learner)
+    began = time.perf_counter()
+    posterior, info = jax.block_until_ready(method.posterior(key, job.model, state, job.point_inference))
+    seconds = time.perf_counter() - began
     progress.end()
-    return outcome
+    return replace(outcome, posterior=posterior, info=info, seconds_server=seconds), posterior
 
 
-def _run_method(
-    job: Job, data: FederatedData, out: Path, before: Outcome, progress: Progress, crew: Crew | None
-) -> Outcome:
-    """A method of its own, or after a one-shot result that it starts from."""
+def _run_one_round(job: Job, data: FederatedData, out: Path, progress: Progress, executor: Executor | None) -> Outcome:
+    """A method of one exchange that has a posterior of its own."""
     study, key = job.method_study, named_key(job.key, f"method {job.arm.method}")
-    method: Any = study.method
-    if hasattr(method, "begin"):
-        return _run_rounds(job, key, data, out / job.folder, before, progress, crew)
-    state, outcome = _exchange(
-        key, study, method, data, out, progress, crew, f"clients learn ({job.arm.method}, seed {job.seed})"
-    )
-    return _inferred(outcome, lambda: method.posterior(named_key(key, "posterior"), study.model, state))
+    what = f"clients learn ({job.arm.method}, seed {job.seed})"
+    state, outcome = _exchange(key, study, data, out, progress, executor, what)
+    began = time.perf_counter()
+    found = study.method.posterior(named_key(key, "posterior"), study.model, state)
+    posterior, info = jax.block_until_ready(found)
+    return replace(outcome, posterior=posterior, info=info, seconds_server=time.perf_counter() - began)
 
 
 def _exchange(
     key: jax.Array,
     study: Study,
-    method: Any,
     data: FederatedData,
     out: Path,
     progress: Progress,
-    crew: Crew | None,
+    executor: Executor | None,
     what: str,
 ) -> tuple[Any, Outcome]:
     """One exchange with all clients; answers that the run directory already holds are not asked for again."""
-    replies, ledger, notes = reply_store(study, out), Ledger(), []
-    num_missing = sum(
-        (0, name) not in replies for name in data.clients
-    )  # an arm with fewer clients may have asked some of them
+    replies, ledger, notes = reply_store(study, out), Ledger(), list[str]()
+    # An arm with fewer clients may have asked some of them.
+    num_missing = sum((0, name) not in replies for name in data.clients)
     if num_missing:
-        progress.begin(what, max(1, (study.learner or method).num_chunks) * num_missing)
+        progress.begin(what, study.one_round.num_chunks * num_missing)
     state = simulate(
         key,
         study,
-        method,
         data.clients,
         ledger,
         replies=replies,
-        crew=crew,
+        executor=executor,
         on_chunk=progress.advance,
         on_exchange=lambda seen: notes.extend(seen.notes),
     )
     if num_missing:
         progress.end()
-    asked = {
-        name: replies[0, name] for name in data.clients if (0, name) in replies
-    }  # of an arm with more clients there may be others
+    # Of an arm with more clients there may be other replies.
+    asked = {name: replies[0, name] for name in data.clients if (0, name) in replies}
     notes += [f"{name}: {note}" for name, reply in asked.items() for note in reply.notes]
     return state, Outcome(ledger, notes=notes, seconds_client=sum(reply.seconds for reply in asked.values()))
 
 
-def _inferred(outcome: Outcome, infer: Callable[[], tuple[Posterior | HeadPosterior, Info]]) -> Outcome:
-    began = time.perf_counter()
-    posterior, info = jax.block_until_ready(infer())
-    return replace(outcome, posterior=posterior, info=info, seconds_server=time.perf_counter() - began)
-
-
 def _run_rounds(
-    job: Job, key: jax.Array, data: FederatedData, folder: Path, before: Outcome, progress: Progress, crew: Crew | None
+    job: Job,
+    method: MultiRound,
+    data: FederatedData,
+    folder: Path,
+    before: Outcome,
+    start_from: SamplePosterior | None,
+    progress: Progress,
+    executor: Executor | None,
 ) -> Outcome:
     """From the beginning, from a one-shot result, or from the checkpoint of a run that was killed."""
-    study, model = job.method_study, job.model
-    method: Any = study.method
+    study, model, key = job.method_study, job.model, named_key(job.key, f"method {job.arm.method}")
     start = method.init(named_key(key, "init"), model, study.shared_key)
-    if before.posterior is not None:
-        assert isinstance(before.posterior, Posterior)  # what a learner and an inference made: weights of this model
-        start = warm_start(method, before.posterior)
+    if start_from is not None:
+        start = warm_start(method, start_from)
     log = resume_or_begin(folder, before.ledger, start)
 
     def evaluate(state: Any) -> Metrics:
@@ -326,19 +327,19 @@ def _run_rounds(
         watch.measure()
     progress.begin(f"{job.arm.label}, seed {job.seed}: rounds", log.state.end - log.state.round)
     began, already = time.perf_counter(), log.seconds
-    simulate(key, study, method, data.clients, log.ledger, state=log.state, crew=crew, on_exchange=watch.on_exchange)
+    simulate(key, study, data.clients, log.ledger, state=log.state, executor=executor, on_exchange=watch.on_exchange)
     seconds_server = before.seconds_server + time.perf_counter() - began - (log.seconds - already)
     progress.end()
     posterior, info = method.posterior(named_key(key, "posterior"), model, log.state)
     write_json(folder / "curve.json", log.curve)
-    return Outcome(
-        log.ledger, posterior, info, before.notes + log.notes, before.seconds_client + log.seconds, seconds_server
-    )
+    notes, seconds_client = before.notes + log.notes, before.seconds_client + log.seconds
+    return Outcome(log.ledger, posterior, info, notes, seconds_client, seconds_server)
 
 
 def _check_cohort(job: Job) -> None:
     """Before any other arm has worked in vain."""
-    size = getattr(job.preset.methods.get(job.arm.method or ""), "cohort_size", None)
+    method = job.preset.methods.get(job.arm.method or "")
+    size = method.cohort_size if isinstance(method, MultiRound) else None
     if size is None and job.arm.num_clients is None:
         return
     num_clients = len(job.data().clients)
@@ -373,8 +374,9 @@ def load_state(job: Job, out: Path) -> OneShotState:
             f"{out}: preset {job.preset.name}, arm {job.arm.label!r}, seed {job.seed}: messages/{job.study.hash[:16]} is not complete; "
             f"messages were removed, or another version of coreshot made this run: report it with that version, or run it anew in another --out."
         )
-    state: OneShotState = simulate(job.key, job.study, job.one_shot, clients, Ledger(), replies=replies)
-    return state
+    study = job.study
+    messages = [replies[0, name].data for name in clients]
+    return OneShotState(read_messages(study, messages), is_done=True)
 
 
 def load_presets(out: Path) -> list[Preset]:

@@ -1,38 +1,39 @@
-"""model/: a fitted model as a folder that a coordinator keeps, sends, adds to and forgets from.
+"""A fitted model as a folder: a coordinator keeps it, sends it, adds clients to it and removes clients from it.
 
-    model.toml              format, study hash, inference, which coresets it was fitted to and how each stands to the others;
-                            written last: what it does not name is not there
+    model.toml              format, study hash, inference, the clients and how each agrees with the others;
+                            written last: a file that it does not name is not part of the model
     study.toml              the study, as it was agreed on
     coresets/NAME.coreset   what each client sent
     posterior-HASH.safetensors
 
-A change writes new files beside the old ones, then replaces model.toml in one step, then removes what it no longer names: a kill at any moment leaves
-the old model or the new one. To add or to forget is to fit again from the kept coresets, so the result is that of a fit which never knew better.
+A change writes new files beside the old ones, then replaces model.toml in one step, then removes files that it no
+longer names: a kill at any moment leaves the old model or the new one. To add or to forget a client is to fit again
+from the stored coresets, so the result is that of a fit to these coresets alone.
 """
 
 from __future__ import annotations
 
 import hashlib
-import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import tomli_w
+
 from coreshot.config import decode_named, encode_named
 from coreshot.errors import CoreshotError
-from coreshot.fitted.model import FittedModel, compare_clients, fit
-from coreshot.fitted.posterior_file import posterior_bytes, posterior_of
-from coreshot.inference import INFERENCES, Inference
-from coreshot.inference.diagnostics import Diagnostics
-from coreshot.methods.one_shot import Weighting
-from coreshot.storage import write_bytes
-from coreshot.study.file import read_study, study_of
+from coreshot.fitted.model import FittedModel, compare_clients, fit_contents, read_messages
+from coreshot.fitted.posterior_file import posterior_bytes, read_posterior
+from coreshot.inference.protocol import Inference
+from coreshot.inference.registry import INFERENCES
+from coreshot.methods.protocol import Weighting
+from coreshot.storage import check_client_name, write_bytes
+from coreshot.study.file import StudyFile, read_study_file
 from coreshot.wire.messages import read_header
 
 FORMAT = 1
-NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._ -]{0,63}")
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,7 @@ class ModelFolder:
     """What is in the folder; the posterior is read when it is asked for."""
 
     path: Path
-    study_text: str
+    study_file: StudyFile
     inference: dict[str, Any] | None  # settings by name; None: of a study whose posterior is in closed form
     weighting: Weighting
     seed: int
@@ -51,21 +52,12 @@ class ModelFolder:
         return {client: (self.path / "coresets" / f"{client}.coreset").read_bytes() for client in self.clients}
 
     def load(self) -> FittedModel:
-        study = read_study(self.path / "study.toml")
+        study = self.study_file.study
         file = self.path / _values(self.path)["posterior"]
         if not file.is_file():
             raise CoreshotError(f"{self.path}: {file.name} is missing; fit the model again.")
-        posterior = posterior_of(study, file.read_bytes(), str(file))
-        return FittedModel(study, posterior, Diagnostics(None, None, None, None, []))
-
-
-def check_client_name(client: str) -> str:
-    """It names a file, here and elsewhere."""
-    if NAME.fullmatch(client) and not client.endswith((" ", ".")):
-        return client
-    raise CoreshotError(
-        f"client {client!r}: a name has at most 64 letters, digits, spaces, '.', '_' and '-', the first a letter or digit; change it."
-    )
+        posterior = read_posterior(study, file.read_bytes(), str(file))
+        return FittedModel(study, posterior)
 
 
 def open_model(path: Path) -> ModelFolder:
@@ -77,7 +69,7 @@ def open_model(path: Path) -> ModelFolder:
     absent = next((key for key in ("posterior", "weighting", "seed", "clients") if key not in values), None)
     if absent is not None:
         raise CoreshotError(f"{path / 'model.toml'}: the key {absent!r} is missing; fit the model again.")
-    study = (path / "study.toml").read_text()
+    study = read_study_file(path / "study.toml")
     return ModelFolder(
         path,
         study,
@@ -116,7 +108,7 @@ def by_client(coresets: Mapping[Path, bytes]) -> dict[str, bytes]:
 
 def write_model(
     path: Path,
-    study_text: str,
+    study_file: StudyFile,
     coresets: Mapping[str, bytes],
     inference: Inference | None,
     weighting: Weighting,
@@ -125,19 +117,18 @@ def write_model(
     """Fit, and put the folder into that state."""
     if path.exists() and not (path / "model.toml").is_file() and any(path.iterdir()):
         raise CoreshotError(f"{path}: is in the way, and is no coreshot model; move it, or use another --out.")
-    study = study_of(tomllib.loads(study_text), f"study {path / 'study.toml'}")
-    ordered = {client: coresets[client] for client in sorted(coresets)}
-    model = fit(
-        study, ordered.values(), inference, weighting=weighting, seed=seed
-    )  # before anything is written: files may not fit
-    write_bytes(path / "study.toml", study_text.encode())
+    study, ordered = study_file.study, {client: coresets[client] for client in sorted(coresets)}
+    # Before anything is written: messages may be unusable.
+    contents = read_messages(study, ordered.values())
+    model = fit_contents(study, contents, inference, weighting, seed)
+    write_bytes(path / "study.toml", study_file.text.encode())
     for client, data in ordered.items():
         write_bytes(path / "coresets" / f"{client}.coreset", data)
     data = posterior_bytes(model.posterior)
     name = f"posterior-{hashlib.sha256(data).hexdigest()[:16]}.safetensors"
     write_bytes(path / name, data)
     settings = encode_named(INFERENCES, inference) if inference is not None else None
-    standings = {client: _rounded(asdict(standing)) for client, standing in compare_clients(study, ordered).items()}
+    standings = {client: _rounded(asdict(standing)) for client, standing in compare_clients(study, contents).items()}
     write_bytes(path / "model.toml", _model_toml(study.hash, name, standings, settings, weighting, seed).encode())
     _remove_unnamed(path, name, set(ordered))
     return model
@@ -171,31 +162,26 @@ def _model_toml(
     weighting: str,
     seed: int,
 ) -> str:
-    lines = [
-        f"format = {FORMAT}",
-        f'study = "{study_hash}"',
-        f'posterior = "{posterior}"',
-        f'weighting = "{weighting}"',
-        f"seed = {seed}",
-    ]
-    lines.append(f"clients = {_toml(list(standings))}")
-    tables = {} if inference is None else {"inference": inference}
-    tables |= {f'standing."{client}"': dict(standing) for client, standing in standings.items()}
-    for name, values in tables.items():
-        lines += ["", f"[{name}]", *(f"{key} = {_toml(value)}" for key, value in values.items() if value is not None)]
-    return "\n".join(lines) + "\n"
+    values = {
+        "format": FORMAT,
+        "study": study_hash,
+        "posterior": posterior,
+        "weighting": weighting,
+        "seed": seed,
+        "clients": list(standings),
+        "inference": inference,
+        "standing": standings,
+    }
+    return tomli_w.dumps(_without_none(values))
 
 
-def _toml(value: Any) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, str):
-        return f'"{value}"'
-    if isinstance(value, dict):
-        return "{ " + ", ".join(f"{key} = {_toml(item)}" for key, item in value.items() if item is not None) + " }"
-    if isinstance(value, list):
-        return "[" + ", ".join(map(_toml, value)) + "]"
-    return repr(value)
+def _without_none(values: Mapping[str, Any]) -> dict[str, Any]:
+    """TOML has no value for None: a key without a value is left out."""
+    return {
+        key: _without_none(value) if isinstance(value, Mapping) else value
+        for key, value in values.items()
+        if value is not None
+    }
 
 
 def inference_of(model: ModelFolder) -> Inference | None:
@@ -207,4 +193,4 @@ def inference_of(model: ModelFolder) -> Inference | None:
 
 
 def refit(model: ModelFolder, coresets: Mapping[str, bytes]) -> FittedModel:
-    return write_model(model.path, model.study_text, coresets, inference_of(model), model.weighting, model.seed)
+    return write_model(model.path, model.study_file, coresets, inference_of(model), model.weighting, model.seed)

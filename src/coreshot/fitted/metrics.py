@@ -1,4 +1,4 @@
-"""What the posterior predicts, and how good that is: metrics as sums, so that batches and clients merge exactly."""
+"""How good a posterior predicts: metrics as sums, so that batches and clients merge exactly."""
 
 from __future__ import annotations
 
@@ -6,52 +6,13 @@ from dataclasses import dataclass, fields
 from functools import partial
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
 
 from coreshot.models import Model
-from coreshot.spectral.posterior import HeadPosterior
-from coreshot.types import Points, Posterior, Predictive
+from coreshot.types import Points, Posterior
 
 POINTS_AT_ONCE = 1000  # test points, so that the activations of a ConvNet stay below half a GB
 NUM_BINS = 15  # of the expected calibration error, equal widths, over the whole test set
-
-
-def predict(model: Model, posterior: Posterior | HeadPosterior, x: Float[Array | np.ndarray, "n ..."]) -> Predictive:
-    """The model average, over posterior samples or, of a head, in closed form."""
-    return (
-        posterior.predict(np.asarray(x))
-        if isinstance(posterior, HeadPosterior)
-        else _average(model, posterior, jnp.asarray(x))
-    )
-
-
-@partial(jax.jit, static_argnums=0)
-def _average(model: Model, posterior: Posterior, x: Float[Array, "n ..."]) -> Predictive:
-    outputs = model.each(lambda params: model.apply(params, x))(posterior.params)
-    if model.kind == "regression":
-        return Predictive(outputs.mean(0), outputs.std(0), jnp.full_like(outputs[0], model.noise_scale))
-    probabilities = jax.nn.softmax(outputs)
-    within = jnp.mean(probabilities * (1 - probabilities), axis=0)
-    return Predictive(probabilities.mean(0), probabilities.std(0), jnp.sqrt(within))
-
-
-def log_predictive(
-    model: Model, posterior: Posterior | HeadPosterior, points: Points
-) -> Float[Array | np.ndarray, " n"]:
-    """log of the posterior mean of p(y | x, theta): the mixture's density, not the mean of the logs."""
-    return (
-        posterior.log_predictive(points)
-        if isinstance(posterior, HeadPosterior)
-        else _log_average(model, posterior, points)
-    )
-
-
-@partial(jax.jit, static_argnums=0)
-def _log_average(model: Model, posterior: Posterior, points: Points) -> Float[Array, " n"]:
-    each = model.each(lambda params: model.log_prob_each(model.apply(params, points.x), points.y))(posterior.params)
-    return jax.scipy.special.logsumexp(each, axis=0) - jnp.log(posterior.num_samples)
 
 
 @dataclass(frozen=True)
@@ -82,7 +43,7 @@ class Metrics:
     rmse: float | None
 
 
-def sums(model: Model, posterior: Posterior | HeadPosterior, test: Points, truth: Points | None = None) -> Sums:
+def sums(model: Model, posterior: Posterior, test: Points, truth: Points | None = None) -> Sums:
     """Of test points; RMSE is taken against the noise-free truth where it is known, else against the targets."""
     total = Sums()
     for first in range(0, test.num_points, POINTS_AT_ONCE):
@@ -94,9 +55,9 @@ def sums(model: Model, posterior: Posterior | HeadPosterior, test: Points, truth
     return total
 
 
-def _sums_of_part(model: Model, posterior: Posterior | HeadPosterior, test: Points, targets: Points) -> Sums:
-    mean = np.asarray(predict(model, posterior, test.x).mean, np.float64)
-    log_prob = float(np.sum(np.asarray(log_predictive(model, posterior, test), np.float64)))
+def _sums_of_part(model: Model, posterior: Posterior, test: Points, targets: Points) -> Sums:
+    mean = np.asarray(posterior.predict(test.x).mean, np.float64)
+    log_prob = float(np.sum(np.asarray(posterior.log_predictive(test), np.float64)))
     if model.kind == "regression":
         target = np.asarray(targets.y, np.float64)
         return Sums(count=len(mean), log_prob=log_prob, squared_error=float(np.sum((mean - target) ** 2)))

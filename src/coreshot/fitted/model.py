@@ -12,57 +12,52 @@ import numpy as np
 
 from coreshot.data.validate import check_points
 from coreshot.errors import CoreshotError
-from coreshot.fitted.metrics import Metrics, Sums, metrics, predict, sums
-from coreshot.inference import Inference
+from coreshot.fitted.metrics import Metrics, Sums, metrics, sums
 from coreshot.inference.diagnostics import Diagnostics, diagnose
+from coreshot.inference.protocol import Inference
 from coreshot.keys import named_key
-from coreshot.methods.one_shot import OneShot, Weighting
+from coreshot.methods.one_shot import OneShotState, pool_coresets
+from coreshot.methods.protocol import Content, Forgets, PointInference, State, Weighting
 from coreshot.methods.spectral import Spectral
 from coreshot.spectral.outlier_clients import Standing, leave_one_out
-from coreshot.spectral.posterior import HeadPosterior
 from coreshot.study import Study
-from coreshot.types import Points, Posterior, Predictive
+from coreshot.types import Posterior, Predictive
 from coreshot.wire.messages import decode_message, read_header
 
-
-def _one_shot(study: Study, inference: Inference | None, weighting: Weighting = "mass") -> Any:
-    """The method of a study with one exchange: its own, or its learner with an inference, which a client does without."""
-    if study.learner:
-        return OneShot(study.learner, inference, weighting)  # type: ignore[arg-type]
-    if study.method is None or study.method.num_rounds != 1:
-        raise CoreshotError(
-            "study: its method has many rounds, so there is no one message to make or to fit; use a one-shot study."
-        )
-    return study.method
+Contents = Mapping[str, Content]  # by client: what its message says
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class FittedModel:
-    """What the server has learned; `diagnostics` says whether the sampling can be trusted."""
+    """`diagnostics` says whether the sampling can be trusted."""
 
     study: Study
-    posterior: Posterior | HeadPosterior
-    diagnostics: Diagnostics
-    points: Points | None = field(
-        repr=False, default=None
-    )  # the pooled, weighted coresets it was inferred from; None: of a study of sums
-    state: Any = field(repr=False, default=None)  # the sums of such a study, to which messages can be added
+    posterior: Posterior
+    diagnostics: Diagnostics = field(default_factory=Diagnostics.empty)
+    state: State = None  # of the method, to which messages can be added; None: read from a file
+
+    def __repr__(self) -> str:
+        terms = self.study.agreement
+        shape = " x ".join(map(str, terms.input_shape))
+        return (
+            f"FittedModel({terms.task!r}, {terms.kind}, inputs {shape}, {terms.num_outputs} outputs, "
+            f"{type(self.study.method).__name__}, {type(self.posterior).__name__})"
+        )
 
     def predict(self, x: Any) -> Predictive:
         """Class probabilities or function mean, with epistemic and aleatoric deviation."""
-        return predict(self.study.model, self.posterior, self._inputs(x))
+        return self.posterior.predict(self._inputs(x))
 
     def novelty(self, x: Any) -> np.ndarray:
         """How far each input is from all that the clients saw, in units of the noise; of a spectral study."""
-        if not isinstance(self.posterior, HeadPosterior):
-            raise CoreshotError("novelty: only a spectral study has it; look at predict(x).epistemic.")
         return self.posterior.novelty(self._inputs(x))
 
     def _inputs(self, x: Any) -> np.ndarray:
         x = np.asarray(x, np.float32)
-        if x.shape[1:] != self.study.agreement.input_shape:
+        wanted = self.study.agreement.input_shape
+        if x.shape[1:] != wanted:
             raise CoreshotError(
-                f"predict: inputs have shape {x.shape}, the study wants (points, *{self.study.agreement.input_shape}); reshape them."
+                f"predict: inputs have shape {x.shape}, the study wants (points, *{wanted}); reshape them."
             )
         return x
 
@@ -78,23 +73,32 @@ class FittedModel:
         return metrics(self.study.model, self.sums(x, y))
 
     def forget(self, data: bytes) -> FittedModel:
-        """The model as if the client of this message, which is one of those it was fitted to, had never taken part; of a study of sums."""
-        method: Any = self.study.method
-        if not hasattr(method, "forget"):
+        """The model as if the client of this message, one of those it was fitted to, had never taken part."""
+        method = self.study.method
+        if not isinstance(method, Forgets):
             raise CoreshotError(
-                "forget: only a study whose server keeps sums can take a client out of them; fit again without its message."
+                "forget: only a study whose server keeps sums can take a client out of them; "
+                "fit again without its message."
             )
-        client, message = (
-            read_header(data)["client"],
-            decode_message(data, study_hash=self.study.hash, releases=self.study.releases),
-        )
+        [(client, content)] = read_messages(self.study, [data]).items()
         if client not in self.state.clients:
             raise CoreshotError(
                 f"forget: client {client} is not in this model; there are {', '.join(sorted(self.state.clients))}."
             )
-        return _fitted(
-            self.study, method, method.forget(self.study.model, self.state, client, message), jax.random.key(0)
-        )
+        state = method.forget(self.study.model, self.state, client, content)
+        return _infer(self.study, state, jax.random.key(0), None)
+
+
+def read_messages(study: Study, messages: Iterable[bytes]) -> dict[str, Content]:
+    """What each client's message says, decoded and checked once; the order is that of the messages."""
+    contents: dict[str, Content] = {}
+    for data in messages:
+        client = read_header(data)["client"]
+        if client in contents:
+            raise CoreshotError(f"client {client}: sent two messages; keep one of them.")
+        message = decode_message(data, study_hash=study.hash, releases=study.releases)
+        contents[client] = study.one_round.read(study.model, client, message)
+    return contents
 
 
 def fit(
@@ -105,51 +109,43 @@ def fit(
     weighting: Weighting = "mass",
     seed: int = 0,
 ) -> FittedModel:
-    """The server's side: messages of this study, in any order, to a posterior. The data are nowhere in sight.
+    """The server's side: messages of this study, in any order, to a posterior. It sees no data.
 
-    A spectral study has its posterior in closed form; one with a learner wants an inference.
+    A spectral study has its posterior in closed form; one with a learner needs an inference.
     """
-    method, model, key = _one_shot(study, inference, weighting), study.model, jax.random.key(seed)
-    if study.learner and inference is None:
+    if study.learner is not None and inference is None:
         raise CoreshotError("fit: a study with a learner needs an inference, such as MapEstimate or Hmc; give one.")
-    arrived = {}
-    for data in messages:
-        client = read_header(data)["client"]
-        if client in arrived:
-            raise CoreshotError(f"client {client}: sent two messages; keep one of them.")
-        arrived[client] = decode_message(data, study_hash=study.hash, releases=study.releases)
-    if not arrived:
+    return fit_contents(study, read_messages(study, messages), inference, weighting, seed)
+
+
+def fit_contents(
+    study: Study, contents: Contents, inference: Inference | None, weighting: Weighting, seed: int
+) -> FittedModel:
+    """As `fit`, from messages that are already decoded."""
+    if not contents:
         raise CoreshotError("fit: no messages arrived; give at least one.")
-    return _fitted(study, method, method.receive(key, model, method.init(key, model, study.shared_key), arrived), key)
+    method, model, key = study.one_round, study.model, jax.random.key(seed)
+    state = method.receive(key, model, method.init(key, model, study.shared_key), contents)
+    return _infer(study, state, key, None if inference is None else PointInference(inference, weighting))
 
 
-def _fitted(study: Study, method: Any, state: Any, key: jax.Array) -> FittedModel:
-    posterior, info = method.posterior(named_key(key, "inference"), study.model, state)
-    if not study.learner:
-        return FittedModel(
-            study,
-            posterior,
-            diagnose(study.model, posterior, info, jnp.zeros((0, *study.agreement.input_shape))),
-            state=state,
-        )
-    points = method.log_density(study.model, state).points
-    return FittedModel(study, posterior, diagnose(study.model, posterior, info, points.x), points)
+def _infer(study: Study, state: State, key: jax.Array, inference: PointInference | None) -> FittedModel:
+    posterior, info = study.method.posterior(named_key(key, "inference"), study.model, state, inference)
+    probes = jnp.zeros((0, *study.agreement.input_shape))
+    if isinstance(state, OneShotState):
+        probes = pool_coresets(state.coresets, "none").x
+    return FittedModel(study, posterior, diagnose(study.model, posterior, info, probes), state)
 
 
-def compare_clients(study: Study, messages: Mapping[str, bytes]) -> dict[str, Standing]:
-    """How each client's message stands to those of all others: is one of them broken, or hostile? In the order of their names."""
-    clients, method, model = sorted(messages), study.method, study.model
-    if not isinstance(method, Spectral):
-        why = (
-            "its points would need an inference for each client"
-            if study.learner
-            else "moments with noise are not compared"
-        )
-        return {
-            client: Standing("cannot be told", f"this study cannot be looked at client by client: {why}")
-            for client in clients
-        }
-    arrived = {
-        client: decode_message(messages[client], study_hash=study.hash, releases=study.releases) for client in clients
+def compare_clients(study: Study, contents: Contents) -> dict[str, Standing]:
+    """How each client's message agrees with those of all others, by name: is one of them broken, or hostile?"""
+    clients, method = sorted(contents), study.method
+    if isinstance(method, Spectral):
+        return leave_one_out(study.model.kind, clients, lambda client: contents[client])
+    why = (
+        "its points would need an inference for each client" if study.learner else "moments with noise are not compared"
+    )
+    return {
+        client: Standing("cannot be told", f"this study cannot be looked at client by client: {why}")
+        for client in clients
     }
-    return leave_one_out(model.kind, clients, lambda client: method.moments_of(model, client, arrived[client]))

@@ -1,1 +1,1 @@
-"""coreshot over Flower: the same methods, between machines. Nothing outside this folder imports flwr."""
+"""coreshot over Flower: the same methods, between machines. No other package imports flwr."""

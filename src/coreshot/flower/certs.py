@@ -1,10 +1,10 @@
 """Certificates and keys of a small federation: an authority, the SuperLink's certificate, and one key for each site.
 
-FOLDER/ca.pem                           for everybody: whom to believe
+FOLDER/ca.pem                           for everybody: the certificate of the authority
 FOLDER/superlink.pem, superlink.key     for the SuperLink
-FOLDER/sites/NAME.key, NAME.pub         the key is for the site alone; its public half is what the SuperLink registers
+FOLDER/sites/NAME.key, NAME.pub         the private key for the site alone, and the public key, which is registered
 
-The authority's own key is not kept: for other names or more time, make new ones.
+The private key of the authority is not kept: for other names or a longer time, make new certificates.
 """
 
 from __future__ import annotations
@@ -32,9 +32,8 @@ def make_certificates(folder: Path, hosts: Sequence[str], sites: Sequence[str]) 
     issuer = _name("coreshot federation")
     signed = _certificate(issuer, issuer, authority, authority, is_authority=True)
     _write(folder / "ca.pem", signed.public_bytes(serialization.Encoding.PEM))
-    local = [
-        host for host in ("localhost", "127.0.0.1") if host not in hosts
-    ]  # where the operator's own commands reach it
+    # The coordinator's own commands reach the SuperLink on its machine.
+    local = [host for host in ("localhost", "127.0.0.1") if host not in hosts]
     server = _certificate(_name(hosts[0]), issuer, link, authority, hosts=[*hosts, *local])
     _write(folder / "superlink.pem", server.public_bytes(serialization.Encoding.PEM))
     _write(folder / "superlink.key", _private(link, serialization.PrivateFormat.PKCS8), is_secret=True)
@@ -43,7 +42,7 @@ def make_certificates(folder: Path, hosts: Sequence[str], sites: Sequence[str]) 
 
 
 def make_site_key(path: Path) -> None:
-    """What `ssh-keygen -t ecdsa -b 384` would make."""
+    """Write a private and a public key as `ssh-keygen -t ecdsa -b 384` does."""
     key = ec.generate_private_key(ec.SECP384R1())
     _write(path, _private(key, serialization.PrivateFormat.OpenSSH), is_secret=True)
     public = key.public_key().public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)

@@ -1,7 +1,8 @@
-"""The app of a site. What leaves it is the method's message, or one of the few sentences below, which say nothing about the records.
+"""Flower's ClientApp, at a site. Only the method's message leaves it, or one of the fixed sentences below, which say
+nothing about the records.
 
-Records are read, checked and used in a process of their own (`coreshot.runtime.worker_main`), which is stopped when its time is over: a node that hangs would
-hang in later runs as well. This process, which speaks with the network, never has them.
+Records are read, checked and used in another process (`coreshot.runtime.worker_main`), which is stopped when its time
+is over: a node that hangs would hang in later runs as well. This process, which talks to the network, never holds them.
 """
 
 from __future__ import annotations
@@ -13,8 +14,7 @@ from typing import Any
 from flwr.app import ConfigRecord, Context, Error, Message, RecordDict
 from flwr.clientapp import ClientApp
 
-from coreshot.flower.messages import bytes_of, records_of
-from coreshot.flower.work import CLIENT, PARTITION, UNABLE, Work
+from coreshot.flower.messages import CLIENT, EXPLAINED, PARTITION, WorkRequest, decode_records, encode_records
 from coreshot.runtime.worker_process import Worker, write_frame
 from coreshot.wire.messages import read_header
 
@@ -28,11 +28,11 @@ REASONS = {  # by the kind of the worker's answer
 CRASHED = "its app raised {} (its own log says why)"
 
 app = ClientApp()
-log = logging.getLogger("flwr")  # the one that a SuperNode shows
+log = logging.getLogger("flwr")  # the logger that a SuperNode prints
 
 
 class UnableError(Exception):
-    """Why there is no answer, in a sentence that may leave the site."""
+    """The reason why there is no answer, in a sentence that may leave the site."""
 
 
 @app.query()
@@ -45,35 +45,38 @@ def introduce(message: Message, context: Context) -> Message:
 @app.train()
 def answer(message: Message, context: Context) -> Message:
     try:
-        return Message(records_of(_answer(message.content, context)), reply_to=message)
+        return Message(encode_records(_answer(message.content, context)), reply_to=message)
     except UnableError as error:
         reason = str(error)
-    except Exception as error:  # not left to Flower, which would send its text, in which there may be anything
+    except Exception as error:  # Flower would send the error's text, which may quote a record
         log.exception("coreshot: no answer")
         reason = CRASHED.format(type(error).__name__)
-    return Message(Error(UNABLE, reason), reply_to=message)
+    return Message(Error(EXPLAINED, reason), reply_to=message)
 
 
 def _answer(content: RecordDict, context: Context) -> bytes:
-    work = Work.of(content)
-    inbox = _inbox(bytes_of(content), context)
+    request = WorkRequest.read(content)
+    inbox = _inbox(decode_records(content), context)
     if "client-id" in context.node_config:
-        return _at_site(work, inbox, context.node_config)
-    from coreshot.flower.simulated import answer_simulated
+        return _answer_at_site(request, inbox, context.node_config)
+    from coreshot.flower.ray import answer_simulated
 
-    return answer_simulated(work, inbox)
+    return answer_simulated(request, inbox)
 
 
 def _inbox(data: bytes, context: Context) -> list[bytes]:
-    """With what the server has sent before in this round: some methods speak twice, and each time this is a new process."""
+    """The server's messages of this round, this one last.
+
+    Some methods send two messages in a round, and each is answered by a new process, so Flower keeps the first.
+    """
     kept: Any = context.state.config_records[INBOX]["messages"] if INBOX in context.state.config_records else []
-    messages = [*_before(kept, read_header(data)), data]
+    messages = [*_same_round(kept, read_header(data)), data]
     context.state[INBOX] = ConfigRecord({"messages": messages})
     return messages
 
 
-def _before(kept: Sequence[bytes], new: Mapping[str, Any]) -> Iterator[bytes]:
-    """Of the same round of the same study; the same kind again is a new beginning."""
+def _same_round(kept: Sequence[bytes], new: Mapping[str, Any]) -> Iterator[bytes]:
+    """The kept messages of the same round of the same study; the same kind again starts the round again."""
     for data in kept:
         old = read_header(data)
         if (old["study"], old["round"]) != (new["study"], new["round"]) or old["kind"] == new["kind"]:
@@ -81,19 +84,19 @@ def _before(kept: Sequence[bytes], new: Mapping[str, Any]) -> Iterator[bytes]:
         yield data
 
 
-def _at_site(work: Work, inbox: Sequence[bytes], config: Any) -> bytes:
+def _answer_at_site(request: WorkRequest, inbox: Sequence[bytes], config: Any) -> bytes:
     head = {
-        "study": work.study_values,
+        "study": request.study_values,
         "client": str(config["client-id"]),
         "data": str(config["data-path"]),
-        "key": work.key,
+        "key": request.key,
     }
     head |= {"agreed": str(config["study-hash"])} if "study-hash" in config else {}
     worker = Worker()
     try:
         frame = worker.ask(
             lambda pipe: write_frame(pipe, head, inbox),
-            min(work.seconds, float(config.get("seconds-limit", work.seconds))),
+            min(request.seconds, float(config.get("seconds-limit", request.seconds))),
         )
     finally:
         worker.stop()

@@ -1,8 +1,8 @@
-"""Flower's own commands with the right switches, each role in a home of its own, and a note of what was started.
+"""The processes of a federation: Flower's commands with their options, a home folder for each, a file that lists them.
 
-FOLDER/federation.json      address, certificate of the authority, names of nodes, and the processes that `up` has started
+FOLDER/federation.json      address, the authority's certificate, names of nodes, and processes that `up` has started
 FOLDER/superlink/           home of the SuperLink: database, log
-FOLDER/operator/            home of whoever starts runs: connection, app, orders and their outcomes
+FOLDER/operator/            home of the coordinator, who starts runs: connection, app, requests and their outcomes
 FOLDER/sites/NAME/          home of a site that `up` has made: data, log
 """
 
@@ -21,11 +21,12 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+import tomli_w
 
 from coreshot.errors import CoreshotError
 from coreshot.storage import read_json, write_bytes, write_json
 
-# Flower otherwise reports its use, looks for updates, and installs packages for every run.
+# Without these Flower reports its use, looks for updates, and installs packages for every run.
 SWITCHES = {
     "FLWR_TELEMETRY_ENABLED": "0",
     "FLWR_DISABLE_UPDATE_CHECK": "1",
@@ -33,7 +34,7 @@ SWITCHES = {
     "RAY_USAGE_STATS_ENABLED": "0",
 }
 CONNECTION = "coreshot"
-# An app without code: both sides have coreshot installed, and what is shipped only names it.
+# An app without code: both sides have coreshot installed, and the app only names its modules.
 APP = """[project]
 name = "coreshot-app"
 version = "0.1.0"
@@ -46,7 +47,7 @@ serverapp = "coreshot.flower.server_app:app"
 clientapp = "coreshot.flower.client_app:app"
 
 [tool.flwr.app.config]
-order = ""
+request = ""
 """
 
 
@@ -61,11 +62,9 @@ class Process:
 class Federation:
     folder: Path
     address: str
-    certificate: str = ""  # of the authority that has signed the SuperLink's; empty: no TLS
+    certificate: str = ""  # of the authority that has signed the SuperLink's certificate; empty: no TLS
     processes: list[Process] = field(default_factory=list)
-    registered: dict[str, str] = field(
-        default_factory=dict
-    )  # names of sites by their nodes; Flower knows them, but does not list them
+    registered: dict[str, str] = field(default_factory=dict)  # sites by node; Flower's own list leaves the names out
 
     def save(self) -> None:
         values = asdict(self)
@@ -77,7 +76,8 @@ class Federation:
         path = folder / "federation.json"
         if not path.is_file():
             raise CoreshotError(
-                f"{folder}: holds no federation (there is no federation.json); start one with `coreshot flower up {folder}`."
+                f"{folder}: holds no federation (there is no federation.json); "
+                f"start one with `coreshot flower up {folder}`."
             )
         values = read_json(path)
         processes = [Process(**process) for process in values["processes"]]
@@ -104,15 +104,15 @@ class Federation:
         return process
 
     def stop(self, role: str | None = None) -> list[str]:
-        """All that run, or those of a role, and whatever they have started."""
+        """Stop all processes, or those of a role, with their child processes; return their roles."""
         chosen = [process for process in self.processes if role in (None, process.role)]
-        end(chosen)
+        stop_processes(chosen)
         self.processes = [process for process in self.processes if process not in chosen]
         self.save()
         return [process.role for process in chosen]
 
     def flwr(self, *arguments: str) -> Any:
-        """The answer of one of Flower's own commands, as JSON."""
+        """Run a command of Flower and return its JSON output."""
         found = subprocess.run(
             [program("flwr"), *arguments, "--format", "json"],
             env=environment(self.operator),
@@ -122,20 +122,17 @@ class Federation:
         )
         answer = _last_json(found.stdout)
         if found.returncode or answer is None or answer.get("success") is False:
-            said = (
-                (answer or {}).get("error-message")
-                or (found.stderr or found.stdout).strip().splitlines()[-1:]
-                or ["nothing"]
-            )
+            output = (found.stderr or found.stdout).strip().splitlines() or ["nothing"]
+            reason = " ".join(str((answer or {}).get("error-message") or output[-1]).split())
             raise CoreshotError(
-                f"SuperLink {self.address}: `flwr {arguments[0]}` failed ({_one_line(said)}); is it running? See {self.folder}."
+                f"SuperLink {self.address}: `flwr {arguments[0]}` failed ({reason}); is it running? See {self.folder}."
             )
         return answer
 
     def write_operator_home(self) -> None:
-        lines = [f'[superlink]\ndefault = "{CONNECTION}"\n\n[superlink.{CONNECTION}]\naddress = "{self.address}"']
-        lines.append(f'root-certificates = "{self.certificate}"' if self.certificate else "insecure = true")
-        write_bytes(self.operator / "config.toml", ("\n".join(lines) + "\n").encode())
+        security = {"root-certificates": self.certificate} if self.certificate else {"insecure": True}
+        values = {"superlink": {"default": CONNECTION, CONNECTION: {"address": self.address, **security}}}
+        write_bytes(self.operator / "config.toml", tomli_w.dumps(values).encode())
         write_bytes(self.operator / "app" / "pyproject.toml", APP.encode())
 
     def await_superlink(self, seconds: float = 60.0) -> None:
@@ -152,12 +149,8 @@ class Federation:
         )
 
 
-def _one_line(text: Any) -> str:
-    return " ".join(str(text[0] if isinstance(text, list) else text).split())
-
-
 def _last_json(text: str) -> Any:
-    """Flower may say other things first."""
+    """The JSON object at the end of the text: Flower may print other lines first."""
     start = text.find("{")
     try:
         return json.loads(text[start:]) if start >= 0 else None
@@ -166,7 +159,7 @@ def _last_json(text: str) -> Any:
 
 
 def environment(home: Path) -> dict[str, str]:
-    scripts = str(Path(sys.executable).parent)  # Flower finds its parts by name
+    scripts = str(Path(sys.executable).parent)  # Flower starts its programs by name
     return {
         **os.environ,
         **SWITCHES,
@@ -210,7 +203,7 @@ def superlink_command(home: Path, host: str, port: int, certs: Path | None, is_s
 
 
 def site_command(superlink: str, config: dict[str, str | float], certificate: str = "", key: str = "") -> list[str]:
-    """What a site runs; without an authority's certificate nothing is encrypted, and nobody is authenticated."""
+    """The command that a site runs; without the authority's certificate, no encryption and no authentication."""
     command = [program("flower-supernode"), "--superlink", superlink, "--port", str(free_port())]
     command += (
         ["--root-certificates", certificate, "--auth-supernode-private-key", key] if certificate else ["--insecure"]
@@ -228,7 +221,7 @@ def is_alive(process: Process) -> bool:
 
 
 def _found(process: Process) -> psutil.Process | None:
-    """Not another one that has got its number since."""
+    """The running process, unless its number now belongs to another one."""
     try:
         found = psutil.Process(process.pid)
         return found if found.create_time() == process.created else None
@@ -236,8 +229,8 @@ def _found(process: Process) -> psutil.Process | None:
         return None
 
 
-def end(processes: Sequence[Process], seconds: float = 5.0) -> None:
-    """Together, and with all that they have started: a SuperNode's apps and their workers would go on without it."""
+def stop_processes(processes: Sequence[Process], seconds: float = 5.0) -> None:
+    """Stop processes with their child processes: the apps of a SuperNode and their workers would survive it."""
     found = [one for process in processes if (one := _found(process)) is not None]
     family = [*found, *(child for one in found for child in one.children(recursive=True))]
     for one in found:

@@ -1,8 +1,12 @@
-"""A message as Flower carries it, and back to the same bytes: each array one of an ArrayRecord, each entry of the header one of a ConfigRecord."""
+"""Messages as Flower's records and back to the same bytes, and the request that comes with a message to a node.
+
+Each array of a message is one entry of an ArrayRecord; each field of its header is one entry of a ConfigRecord.
+"""
 
 from __future__ import annotations
 
 import json
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -11,27 +15,54 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 from coreshot.errors import CoreshotError
 from coreshot.wire.messages import pack, unpack
 
-ARRAYS, HEADER = "arrays", "header"
-FIELDS: dict[str, type] = {"format": int, "kind": str, "round": int, "client": str, "study": str}
-RELEASES = "releases"  # a list of objects, for which a ConfigRecord has no type: as JSON
+ARRAYS, HEADER, REQUEST = "arrays", "header", "request"  # names of records
+HEADER_FIELDS = ("format", "kind", "round", "client", "study")
+RELEASES = "releases"  # a list of objects; a ConfigRecord has no type for it, so it is sent as JSON
+CLIENT, PARTITION = "client", "partition"  # how a node names itself: a site's name, or a simulated node's number
+EXPLAINED = 100  # code of an error whose reason coreshot has written; Flower's own codes are smaller
 
 
-def records_of(data: bytes) -> RecordDict:
+def encode_records(data: bytes) -> RecordDict:
+    """The records that carry a message."""
     header, arrays = unpack(data)
     fields = {key: json.dumps(value) if key == RELEASES else value for key, value in header.items()}
     record = ArrayRecord({name: Array(np.ascontiguousarray(array)) for name, array in arrays.items()})
     return RecordDict({ARRAYS: record, HEADER: ConfigRecord(fields)})
 
 
-def bytes_of(content: RecordDict) -> bytes:
-    """What was sent, to the last bit; whether it can be used, the reader of the bytes says."""
+def decode_records(content: RecordDict) -> bytes:
+    """The bytes of the message that was sent; decode_message then checks whether they can be used."""
     try:
         fields, record = content.config_records[HEADER], content.array_records[ARRAYS]
-        header: dict[str, Any] = {key: fields[key] for key in FIELDS}
+        header: dict[str, Any] = {key: fields[key] for key in HEADER_FIELDS}
         if RELEASES in fields:
             header[RELEASES] = json.loads(str(fields[RELEASES]))
         return pack(header, {name: np.ascontiguousarray(array.numpy()) for name, array in record.items()})
-    except Exception as error:  # whatever a stranger has put there, it is a reply that cannot be read, and no more
+    except Exception as error:  # the content may come from any program, so any error may come from it
         raise CoreshotError(
             f"is not a coreshot message ({type(error).__name__}); use the same coreshot on both sides"
         ) from None
+
+
+@dataclass(frozen=True)
+class WorkRequest:
+    """What a node is asked besides the message: by which study to answer, with which random key, for how long."""
+
+    study: str  # JSON
+    key: list[int]
+    seconds: float  # after this time the server no longer waits for the answer
+    client: str
+    preset: str = ""  # in a simulation: JSON of the preset whose task makes the client's data
+    seed: int = 0  # in a simulation: the seed of that task
+
+    def record(self) -> ConfigRecord:
+        return ConfigRecord(asdict(self))
+
+    @classmethod
+    def read(cls, content: RecordDict) -> WorkRequest:
+        values: dict[str, Any] = dict(content.config_records[REQUEST])
+        return cls(**values)
+
+    @property
+    def study_values(self) -> dict[str, Any]:
+        return dict(json.loads(self.study))

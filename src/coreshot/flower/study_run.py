@@ -1,44 +1,43 @@
-"""A study with real sites: their coresets over Flower, then the folder that `coreshot fit` would have made of the same files."""
+"""A study with real sites: collect their coresets over Flower, then write the folder that `coreshot fit` writes."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import jax
 
 from coreshot.config import decode_named
 from coreshot.fitted.folder import write_model
 from coreshot.flower.nodes import Nodes
-from coreshot.flower.runs import Order
-from coreshot.inference import INFERENCES
-from coreshot.methods import OneShot
+from coreshot.flower.runs import RunRequest
+from coreshot.inference.registry import INFERENCES
 from coreshot.runtime.replies import reply_store
 from coreshot.runtime.simulate import simulate
 from coreshot.storage import write_bytes, write_json
-from coreshot.study.file import read_study
+from coreshot.study.file import read_study_file
 from coreshot.wire.ledger import Ledger
 
 
-def fit_study(order: Order, nodes: Nodes) -> None:
-    """out/messages and out/ledger.jsonl as of a run, out/notes.json: who is missing and why, out/model."""
-    out, notes, ledger = Path(order.out), list[str](), Ledger()
-    write_bytes(out / "study.toml", order.study.encode())
-    study = read_study(out / "study.toml")
-    inference = decode_named(INFERENCES, order.inference, "order, inference", "inference") if order.inference else None
-    method: Any = study.method or OneShot(study.learner, inference)  # type: ignore[arg-type]
+def fit_study(request: RunRequest, nodes: Nodes) -> None:
+    """Write out/messages and out/ledger.jsonl as a run does, out/notes.json (who is missing and why), and out/model."""
+    out, notes, ledger = Path(request.out), list[str](), Ledger()
+    write_bytes(out / "study.toml", request.study.encode())
+    agreed = read_study_file(out / "study.toml")
+    study = agreed.study
+    inference = (
+        decode_named(INFERENCES, request.inference, "request, inference", "inference") if request.inference else None
+    )
     replies = reply_store(study, out)
     simulate(
-        jax.random.key(order.seed),
+        jax.random.key(request.seed),
         study,
-        method,
-        dict.fromkeys(order.clients),  # type: ignore[arg-type]  # their points are theirs
+        dict.fromkeys(request.clients),  # type: ignore[arg-type]  # the sites keep their points
         ledger,
         replies=replies,
-        crew=nodes,
+        executor=nodes,
         on_exchange=lambda seen: notes.extend(seen.notes),
     )
     write_bytes(out / "ledger.jsonl", ledger.to_json_lines().encode())
     write_json(out / "notes.json", notes)
-    coresets = {client: reply.data for (_, client), reply in replies.items() if client in order.clients}
-    write_model(out / "model", order.study, coresets, inference, "mass", order.seed)
+    coresets = {client: reply.data for (_, client), reply in replies.items() if client in request.clients}
+    write_model(out / "model", agreed, coresets, inference, "mass", request.seed)

@@ -6,9 +6,10 @@ from collections.abc import Callable
 
 import jax
 
+from coreshot.inference.posterior import SamplePosterior
 from coreshot.inference.protocol import Info
 from coreshot.models import LogDensity
-from coreshot.types import Params, Posterior, PRNGKey
+from coreshot.types import Params, PRNGKey
 
 
 def sample_each(
@@ -17,8 +18,10 @@ def sample_each(
     key: PRNGKey,
     log_density: LogDensity,
     init: Params,
-) -> tuple[Posterior, Info]:
+) -> tuple[SamplePosterior, Info]:
     """one_chain gives draws with a leading axis; init has a leading axis of chains."""
     keys = jax.random.split(key, num_chains)
     draws, info = log_density.model.each(lambda key, params: one_chain(log_density, key, params))(keys, init)
-    return Posterior(jax.tree.map(lambda draws: draws.reshape(-1, *draws.shape[2:]), draws)), info
+    return SamplePosterior(
+        log_density.model, jax.tree.map(lambda draws: draws.reshape(-1, *draws.shape[2:]), draws)
+    ), info

@@ -19,10 +19,11 @@ from jaxtyping import Array
 from pydantic import Field
 
 from coreshot.config import Count, Positive, settings
+from coreshot.inference.posterior import SamplePosterior
 from coreshot.inference.protocol import Info
 from coreshot.models import LogDensity
 from coreshot.models.training import draw_batch
-from coreshot.types import Params, Posterior, PRNGKey
+from coreshot.types import Params, PRNGKey
 
 
 @settings
@@ -46,16 +47,20 @@ class Cyclical:
         gradients = self.num_integration_steps if self.kernel == "sghmc" else 1
         return self.num_cycles * self.cycle_length * gradients * min(self.batch_size or num_points, num_points)
 
-    def __call__(self, key: PRNGKey, log_density: LogDensity, init: Params) -> tuple[Posterior, Info]:
+    def __call__(self, key: PRNGKey, log_density: LogDensity, init: Params) -> tuple[SamplePosterior, Info]:
         return sample_cycles(self, key, log_density, init)
 
 
 @partial(jax.jit, static_argnums=0)
-def sample_cycles(inference: Cyclical, key: PRNGKey, log_density: LogDensity, init: Params) -> tuple[Posterior, Info]:
+def sample_cycles(
+    inference: Cyclical, key: PRNGKey, log_density: LogDensity, init: Params
+) -> tuple[SamplePosterior, Info]:
     keys = jax.random.split(key, inference.num_chains)
     draws = log_density.model.each(partial(_one_chain, inference, log_density))(keys, init)
     step_size = jnp.full(inference.num_chains, inference.step_size)
-    return Posterior(jax.tree.map(lambda draws: draws.reshape(-1, *draws.shape[3:]), draws)), {"step_size": step_size}
+    return SamplePosterior(log_density.model, jax.tree.map(lambda draws: draws.reshape(-1, *draws.shape[3:]), draws)), {
+        "step_size": step_size
+    }
 
 
 def _one_chain(inference: Cyclical, log_density: LogDensity, key: PRNGKey, params: Params) -> Params:

@@ -10,7 +10,6 @@ from jaxtyping import Array, Float
 
 from coreshot.inference.protocol import Info
 from coreshot.models import Model
-from coreshot.spectral.posterior import HeadPosterior
 from coreshot.types import Posterior
 
 MAX_R_HAT = 1.1
@@ -29,17 +28,20 @@ class Diagnostics:
     effective_samples: float | None
     warnings: list[str]
 
+    @classmethod
+    def empty(cls) -> Diagnostics:
+        """Where there are no chains to compare."""
+        return cls(None, None, None, None, [])
 
-def diagnose(
-    model: Model, posterior: Posterior | HeadPosterior, info: Info, probes: Float[Array, "n ..."]
-) -> Diagnostics:
+
+def diagnose(model: Model, posterior: Posterior, info: Info, probes: Float[Array, "n ..."]) -> Diagnostics:
     """For a sampler's posterior; a MAP estimate, an ensemble or a closed form has no chains to compare and gets an empty report."""
-    if "acceptance" not in info or isinstance(posterior, HeadPosterior):
-        return Diagnostics(None, None, None, None, [])
+    outputs = posterior.sample_outputs(probes) if "acceptance" in info else None
+    if outputs is None:
+        return Diagnostics.empty()
     from blackjax.diagnostics import ess_bulk, rhat  # not above: see hmc
 
     num_chains = info["acceptance"].shape[0]
-    outputs = model.each(lambda params: model.apply(params, probes))(posterior.params)
     if model.kind == "classification":
         outputs = jax.nn.softmax(outputs)[..., :-1]  # probabilities sum to one: the last says nothing new
     values = outputs.reshape(num_chains, -1, outputs[0].size)

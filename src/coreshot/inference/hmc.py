@@ -28,10 +28,11 @@ from pydantic import Field
 from coreshot.config import Count, Positive, settings
 from coreshot.inference.chains import sample_each
 from coreshot.inference.map_estimate import climb
+from coreshot.inference.posterior import SamplePosterior
 from coreshot.inference.protocol import Info
 from coreshot.keys import named_key
 from coreshot.models import LogDensity
-from coreshot.types import Params, Posterior, PRNGKey
+from coreshot.types import Params, PRNGKey
 
 
 @settings
@@ -53,12 +54,12 @@ class Hmc:
         transitions = (self.num_warmup + self.num_samples) * self.num_integration_steps
         return self.map_steps * min(self.map_batch_size or num_points, num_points) + transitions * num_points
 
-    def __call__(self, key: PRNGKey, log_density: LogDensity, init: Params) -> tuple[Posterior, Info]:
+    def __call__(self, key: PRNGKey, log_density: LogDensity, init: Params) -> tuple[SamplePosterior, Info]:
         return sample_chains(self, key, log_density, init)
 
 
 @partial(jax.jit, static_argnums=0)
-def sample_chains(inference: Hmc, key: PRNGKey, log_density: LogDensity, init: Params) -> tuple[Posterior, Info]:
+def sample_chains(inference: Hmc, key: PRNGKey, log_density: LogDensity, init: Params) -> tuple[SamplePosterior, Info]:
     return sample_each(partial(_one_chain, inference), inference.num_chains, key, log_density, init)
 
 

@@ -18,9 +18,10 @@ from jaxtyping import Array, Float
 
 from coreshot.config import Count, Positive, settings
 from coreshot.inference.map_estimate import climb
+from coreshot.inference.posterior import SamplePosterior
 from coreshot.inference.protocol import Info
 from coreshot.models import LogDensity, Model
-from coreshot.types import Params, Points, Posterior, PRNGKey
+from coreshot.types import Params, Points, PRNGKey
 
 
 @settings
@@ -35,14 +36,14 @@ class LastLayerLaplace:
     def num_passes(self, num_points: int) -> int:
         return self.num_steps * min(self.batch_size or num_points, num_points) + num_points
 
-    def __call__(self, key: PRNGKey, log_density: LogDensity, init: Params) -> tuple[Posterior, Info]:
+    def __call__(self, key: PRNGKey, log_density: LogDensity, init: Params) -> tuple[SamplePosterior, Info]:
         return sample_last_layers(self, key, log_density, init)
 
 
 @partial(jax.jit, static_argnums=0)
 def sample_last_layers(
     inference: LastLayerLaplace, key: PRNGKey, log_density: LogDensity, init: Params
-) -> tuple[Posterior, Info]:
+) -> tuple[SamplePosterior, Info]:
     def one(key: PRNGKey, params: Params) -> tuple[Params, Array]:
         key_climb, key_sample = jax.random.split(key)
         params = climb(
@@ -66,7 +67,9 @@ def sample_last_layers(
         return {**repeated, name: layer}, jnp.std(deviations)
 
     draws, deviation = log_density.model.each(one)(jax.random.split(key, inference.num_chains), init)
-    return Posterior(jax.tree.map(lambda draws: draws.reshape(-1, *draws.shape[2:]), draws)), {"deviation": deviation}
+    return SamplePosterior(log_density.model, jax.tree.map(lambda draws: draws.reshape(-1, *draws.shape[2:]), draws)), {
+        "deviation": deviation
+    }
 
 
 def last_layer(params: Params) -> str:

@@ -10,11 +10,12 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, Key
 
 from coreshot.config import Count, NonNegativeInt, Positive, settings
+from coreshot.inference.posterior import SamplePosterior
 from coreshot.inference.protocol import Info
 from coreshot.keys import named_key
 from coreshot.models import LogDensity
 from coreshot.models.training import OPTIMIZERS, ascend, draw_batch, shifted
-from coreshot.types import Params, Posterior, PRNGKey
+from coreshot.types import Params, PRNGKey
 
 
 def climb(
@@ -47,17 +48,21 @@ class MapEstimate:
     num_chains: Count = 1  # more than one: an ensemble of MAPs from as many starts
     max_shift: NonNegativeInt = 0  # pixels by which images are moved at random, anew for each step
 
+    @property
+    def num_samples(self) -> int:
+        return 1
+
     def num_passes(self, num_points: int) -> int:
         return self.num_steps * min(self.batch_size or num_points, num_points)
 
-    def __call__(self, key: PRNGKey, log_density: LogDensity, init: Params) -> tuple[Posterior, Info]:
+    def __call__(self, key: PRNGKey, log_density: LogDensity, init: Params) -> tuple[SamplePosterior, Info]:
         return _climb_all(self, jax.random.split(key, self.num_chains), log_density, init)
 
 
 @partial(jax.jit, static_argnums=0)
 def _climb_all(
     inference: MapEstimate, keys: Key[Array, " chains"], log_density: LogDensity, init: Params
-) -> tuple[Posterior, Info]:
+) -> tuple[SamplePosterior, Info]:
     def one(key: PRNGKey, params: Params) -> tuple[Params, Array]:
         params = climb(
             log_density,
@@ -73,4 +78,4 @@ def _climb_all(
         return params, jax.numpy.linalg.norm(ravel_pytree(gradient)[0])
 
     params, gradient_norm = log_density.model.each(one)(keys, init)
-    return Posterior(params), {"gradient_norm": gradient_norm}
+    return SamplePosterior(log_density.model, params), {"gradient_norm": gradient_norm}

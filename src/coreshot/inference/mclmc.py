@@ -15,10 +15,11 @@ from pydantic import Field
 from coreshot.config import Count, Positive, settings
 from coreshot.inference.chains import sample_each
 from coreshot.inference.map_estimate import climb
+from coreshot.inference.posterior import SamplePosterior
 from coreshot.inference.protocol import Info
 from coreshot.keys import named_key
 from coreshot.models import LogDensity
-from coreshot.types import Params, Posterior, PRNGKey
+from coreshot.types import Params, PRNGKey
 
 
 @settings
@@ -35,14 +36,14 @@ class Mclmc:
         # Two gradients a step of the integrator.
         return (self.map_steps + 2 * (self.num_warmup + self.thinning * self.num_samples)) * num_points
 
-    def __call__(self, key: PRNGKey, log_density: LogDensity, init: Params) -> tuple[Posterior, Info]:
+    def __call__(self, key: PRNGKey, log_density: LogDensity, init: Params) -> tuple[SamplePosterior, Info]:
         return sample_microcanonical(self, key, log_density, init)
 
 
 @partial(jax.jit, static_argnums=0)
 def sample_microcanonical(
     inference: Mclmc, key: PRNGKey, log_density: LogDensity, init: Params
-) -> tuple[Posterior, Info]:
+) -> tuple[SamplePosterior, Info]:
     return sample_each(partial(_one_chain, inference), inference.num_chains, key, log_density, init)
 
 

@@ -15,10 +15,11 @@ from pydantic import Field
 from coreshot.config import Count, Positive, settings
 from coreshot.inference.chains import sample_each
 from coreshot.inference.map_estimate import climb
+from coreshot.inference.posterior import SamplePosterior
 from coreshot.inference.protocol import Info
 from coreshot.keys import named_key
 from coreshot.models import LogDensity
-from coreshot.types import Params, Posterior, PRNGKey
+from coreshot.types import Params, PRNGKey
 
 
 @settings
@@ -34,12 +35,14 @@ class Nuts:
     def num_passes(self, num_points: int) -> int:
         return (self.map_steps + (self.num_warmup + self.num_samples) * 2**self.max_doublings) * num_points
 
-    def __call__(self, key: PRNGKey, log_density: LogDensity, init: Params) -> tuple[Posterior, Info]:
+    def __call__(self, key: PRNGKey, log_density: LogDensity, init: Params) -> tuple[SamplePosterior, Info]:
         return _sample_chains(self, key, log_density, init)
 
 
 @partial(jax.jit, static_argnums=0)
-def _sample_chains(inference: Nuts, key: PRNGKey, log_density: LogDensity, init: Params) -> tuple[Posterior, Info]:
+def _sample_chains(
+    inference: Nuts, key: PRNGKey, log_density: LogDensity, init: Params
+) -> tuple[SamplePosterior, Info]:
     return sample_each(partial(_one_chain, inference), inference.num_chains, key, log_density, init)
 
 

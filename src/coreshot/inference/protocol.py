@@ -6,8 +6,9 @@ from typing import Protocol
 
 from jaxtyping import Array
 
+from coreshot.inference.posterior import SamplePosterior
 from coreshot.models import LogDensity
-from coreshot.types import Params, Posterior, PRNGKey
+from coreshot.types import Params, PRNGKey
 
 Info = dict[str, Array]  # diagnostics that do not persist: per chain, or per chain and draw
 
@@ -17,8 +18,12 @@ class Inference(Protocol):
     def num_chains(self) -> int:
         """How many initial weights it wants."""
 
+    @property
+    def num_samples(self) -> int:
+        """Samples kept of each chain."""
+
     def num_passes(self, num_points: int) -> int:
         """How often a chain takes the gradient at one point, at most, when there are so many: what a plan counts."""
 
-    def __call__(self, key: PRNGKey, log_density: LogDensity, init: Params) -> tuple[Posterior, Info]:
+    def __call__(self, key: PRNGKey, log_density: LogDensity, init: Params) -> tuple[SamplePosterior, Info]:
         """init has a leading chain axis; the posterior's samples are ordered by chain, then by draw."""

@@ -12,6 +12,7 @@ from coreshot.models import Model
 from coreshot.privacy.guarded_records import Records
 from coreshot.privacy.releases import Release
 from coreshot.types import Coreset, PRNGKey
+from coreshot.wire.point_coding import PointCoding
 
 State = Any  # what the next step needs
 COUNT = Release("count", "the number of records")
@@ -45,6 +46,10 @@ class Learner(Protocol):
     @property
     def num_chunks(self) -> int:
         """How often step is called; 0 where init does all the work."""
+
+    @property
+    def coding(self) -> PointCoding | None:
+        """How its points travel; None: as float32."""
 
     def releases(self, model: Model) -> tuple[Release, ...]:
         """Everything that it lets out of the records; what is not declared here it cannot get from them."""

@@ -1,4 +1,4 @@
-"""Whole algorithms: what is sent, what is answered, what is made of the answers. One-shot methods have a learner; these stand alone."""
+"""Whole algorithms: what is sent, what is answered, what is made of the answers. A new method is one file and one line here."""
 
 from typing import Any
 
@@ -17,6 +17,7 @@ METHODS: dict[str, type[Any]] = {
     "fed_avg": FedAvg,
     "fed_pa": FedPa,
     "mime": Mime,
+    "one_shot": OneShot,
     "private_fed_avg": PrivateFedAvg,
     "private_pooled_dm": PrivatePooledDm,
     "private_spectral": PrivateSpectral,

@@ -28,6 +28,7 @@ from typing import Annotated
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float
@@ -35,17 +36,17 @@ from pydantic import Field
 
 from coreshot.config import Count, NonNegative, Positive, settings
 from coreshot.errors import CoreshotError
+from coreshot.inference.posterior import SamplePosterior
 from coreshot.inference.protocol import Info
 from coreshot.keys import client_key
 from coreshot.learners.starts import first_labels, noise_around_mean
-from coreshot.methods.fed_avg import single
-from coreshot.methods.protocol import Answers, Invitation, OnChunk
+from coreshot.methods.protocol import Answers, Invitation, OnChunk, PointInference
 from coreshot.models import Model
 from coreshot.models.optimizers import Optimizer
 from coreshot.models.training import draw_batch
 from coreshot.privacy.guarded_records import Records
 from coreshot.privacy.releases import Release
-from coreshot.types import Params, Points, Posterior, PRNGKey
+from coreshot.types import Params, Points, PRNGKey
 from coreshot.wire.messages import Message
 
 UPDATES_PER_CHUNK = 10
@@ -170,17 +171,12 @@ class Dosfl:
         }
         return optax.partition(parts, Distilled("x", "y", "step_size"))  # type: ignore[arg-type]
 
-    def check(self, model: Model, client: str, message: Message) -> None:
-        self._read(model, client, message)
-
-    def receive(self, key: PRNGKey, model: Model, state: DosflState, replies: Mapping[str, Message]) -> DosflState:
+    def receive(self, key: PRNGKey, model: Model, state: DosflState, replies: Mapping[str, Distilled]) -> DosflState:
         if not replies:
             raise CoreshotError("round 0: no client's reply can be used; lower the optimisers' step sizes.")
-        return replace(
-            state, distilled={name: self._read(model, name, message) for name, message in replies.items()}, is_done=True
-        )
+        return replace(state, distilled=dict(replies), is_done=True)
 
-    def _read(self, model: Model, client: str, message: Message) -> Distilled:
+    def read(self, model: Model, client: str, message: Message) -> Distilled:
         shape = (self.distill_steps, self.distill_batch_size)
         wanted = {
             "x": (*shape, *model.input_shape),
@@ -195,11 +191,16 @@ class Dosfl:
             )
         return Distilled(message.arrays["x"], message.arrays["y"], message.arrays["step_size"])
 
-    def posterior(self, key: PRNGKey, model: Model, state: DosflState) -> tuple[Posterior, Info]:
+    def posterior(
+        self, key: PRNGKey, model: Model, state: DosflState, inference: PointInference | None = None
+    ) -> tuple[SamplePosterior, Info]:
         ordered = [state.distilled[name] for name in sorted(state.distilled)]
         # Interleaved: [steps, clients, ...] flattened, so that step j of every client comes before step j + 1 of any.
         everyone = jax.tree.map(lambda *arrays: jnp.stack(arrays, axis=1).reshape(-1, *arrays[0].shape[1:]), *ordered)
-        return single(_replay(model, self.distill_epochs, state.start, everyone))
+        return SamplePosterior.single(model, _replay(model, self.distill_epochs, state.start, everyone)), {}
+
+    def load_posterior(self, model: Model, shared_key: PRNGKey, arrays: Mapping[str, np.ndarray]) -> SamplePosterior:
+        return SamplePosterior.from_arrays(model, arrays)
 
 
 def replay(

@@ -24,19 +24,21 @@ from dataclasses import replace
 from functools import partial
 
 import jax
+import numpy as np
 import optax
 from jaxtyping import Array
 
 from coreshot.config import Count, settings
+from coreshot.inference.posterior import SamplePosterior
 from coreshot.inference.protocol import Info
 from coreshot.methods import rounds as _rounds
-from coreshot.methods.protocol import Answers, Invitation, OnChunk
-from coreshot.methods.rounds import RoundState
+from coreshot.methods.protocol import Answers, Invitation, OnChunk, PointInference
+from coreshot.methods.rounds import RoundState, Update
 from coreshot.models import Model
 from coreshot.models.optimizers import Optimizer
 from coreshot.privacy.guarded_records import Records, exactly
 from coreshot.privacy.releases import Release
-from coreshot.types import Params, Points, Posterior, PRNGKey
+from coreshot.types import Params, Points, PRNGKey
 from coreshot.wire.messages import Message, named_leaves
 
 
@@ -86,14 +88,19 @@ class FedAvg:
             model, run, key, message.round, exactly(clients, "local steps"), self.batch_size, self.local_steps
         )
 
-    def check(self, model: Model, client: str, message: Message) -> None:
-        _rounds.check_update(model, client, message)
+    def read(self, model: Model, client: str, message: Message) -> Update:
+        return _rounds.read_update(model, client, message)
 
-    def receive(self, key: PRNGKey, model: Model, state: RoundState, replies: Mapping[str, Message]) -> RoundState:
-        return server_step(self.server_optimizer, state, _rounds.mean_update(model, replies, "delta", state.round))
+    def receive(self, key: PRNGKey, model: Model, state: RoundState, replies: Mapping[str, Update]) -> RoundState:
+        return server_step(self.server_optimizer, state, _rounds.mean_update(replies, "delta", state.round))
 
-    def posterior(self, key: PRNGKey, model: Model, state: RoundState) -> tuple[Posterior, Info]:
-        return single(state.params)
+    def posterior(
+        self, key: PRNGKey, model: Model, state: RoundState, inference: PointInference | None = None
+    ) -> tuple[SamplePosterior, Info]:
+        return SamplePosterior.single(model, state.params), {}
+
+    def load_posterior(self, model: Model, shared_key: PRNGKey, arrays: Mapping[str, np.ndarray]) -> SamplePosterior:
+        return SamplePosterior.from_arrays(model, arrays)
 
 
 @partial(jax.jit, static_argnums=(0, 1))
@@ -113,8 +120,3 @@ def server_step(optimizer: Optimizer, state: RoundState, delta: Params) -> Round
     return replace(
         state, params=optax.apply_updates(state.params, updates), optimizer_state=optimizer_state, round=state.round + 1
     )
-
-
-def single(params: Params) -> tuple[Posterior, Info]:
-    """Weights without any claim about their uncertainty: a posterior with one sample."""
-    return Posterior(jax.tree.map(lambda leaf: leaf[None], params)), {}

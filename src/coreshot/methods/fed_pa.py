@@ -22,22 +22,24 @@ from functools import partial
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float
 
 from coreshot.config import Count, NonNegative, settings
 from coreshot.errors import CoreshotError
+from coreshot.inference.posterior import SamplePosterior
 from coreshot.inference.protocol import Info
 from coreshot.methods import rounds as _rounds
-from coreshot.methods.fed_avg import local_deltas, server_step, single
-from coreshot.methods.protocol import Answers, Invitation, OnChunk
-from coreshot.methods.rounds import RoundState
+from coreshot.methods.fed_avg import local_deltas, server_step
+from coreshot.methods.protocol import Answers, Invitation, OnChunk, PointInference
+from coreshot.methods.rounds import RoundState, Update
 from coreshot.models import Model
 from coreshot.models.optimizers import Optimizer
 from coreshot.privacy.guarded_records import Records, exactly
 from coreshot.privacy.releases import Release
-from coreshot.types import Params, Points, Posterior, PRNGKey
+from coreshot.types import Params, Points, PRNGKey
 from coreshot.wire.messages import Message, named_leaves
 
 
@@ -106,14 +108,19 @@ class FedPa:
             model, run, key, message.round, exactly(clients, "local steps"), self.batch_size, self.local_steps
         )
 
-    def check(self, model: Model, client: str, message: Message) -> None:
-        _rounds.check_update(model, client, message)
+    def read(self, model: Model, client: str, message: Message) -> Update:
+        return _rounds.read_update(model, client, message)
 
-    def receive(self, key: PRNGKey, model: Model, state: RoundState, replies: Mapping[str, Message]) -> RoundState:
-        return server_step(self.server_optimizer, state, _rounds.mean_update(model, replies, "delta", state.round))
+    def receive(self, key: PRNGKey, model: Model, state: RoundState, replies: Mapping[str, Update]) -> RoundState:
+        return server_step(self.server_optimizer, state, _rounds.mean_update(replies, "delta", state.round))
 
-    def posterior(self, key: PRNGKey, model: Model, state: RoundState) -> tuple[Posterior, Info]:
-        return single(state.params)
+    def posterior(
+        self, key: PRNGKey, model: Model, state: RoundState, inference: PointInference | None = None
+    ) -> tuple[SamplePosterior, Info]:
+        return SamplePosterior.single(model, state.params), {}
+
+    def load_posterior(self, model: Model, shared_key: PRNGKey, arrays: Mapping[str, np.ndarray]) -> SamplePosterior:
+        return SamplePosterior.from_arrays(model, arrays)
 
 
 @partial(jax.jit, static_argnums=(0, 1))

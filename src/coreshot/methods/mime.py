@@ -23,19 +23,21 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 import jax
+import numpy as np
 import optax
 from jaxtyping import Array
 
 from coreshot.config import Count, Positive, settings
+from coreshot.inference.posterior import SamplePosterior
 from coreshot.inference.protocol import Info
 from coreshot.methods import rounds as _rounds
-from coreshot.methods.fed_avg import single
-from coreshot.methods.protocol import Answers, Invitation, OnChunk
+from coreshot.methods.protocol import Answers, Invitation, OnChunk, PointInference
+from coreshot.methods.rounds import Update
 from coreshot.models import Model
 from coreshot.models.optimizers import Optimizer
 from coreshot.privacy.guarded_records import Records, exactly
 from coreshot.privacy.releases import Release
-from coreshot.types import Params, Points, Posterior, PRNGKey
+from coreshot.types import Params, Points, PRNGKey
 from coreshot.wire.messages import Message, named_leaves, tree_of
 
 
@@ -109,22 +111,27 @@ class Mime:
             model, run, key, message.round, exactly(clients, "local steps"), self.batch_size, self.local_steps
         )
 
-    def check(self, model: Model, client: str, message: Message) -> None:
-        _rounds.check_update(model, client, message)
+    def read(self, model: Model, client: str, message: Message) -> Update:
+        return _rounds.read_update(model, client, message)
 
-    def receive(self, key: PRNGKey, model: Model, state: MimeState, replies: Mapping[str, Message]) -> MimeState:
+    def receive(self, key: PRNGKey, model: Model, state: MimeState, replies: Mapping[str, Update]) -> MimeState:
         control = state.control
         if control is None:
-            control = _rounds.mean_update(model, replies, "gradient", state.round)
+            control = _rounds.mean_update(replies, "gradient", state.round)
             if not self.is_lite:  # those whose gradient arrived take part in the second exchange
                 return replace(state, control=control, cohort=tuple(sorted(replies)))
-        delta = _rounds.mean_update(model, replies, "delta", state.round)
+        delta = _rounds.mean_update(replies, "delta", state.round)
         params = jax.tree.map(lambda server, moved: server - self.server_step_size * moved, state.params, delta)
         _, optimizer_state = self.base_optimizer.build().update(control, state.optimizer_state, state.params)
         return MimeState(params, optimizer_state, state.round + 1, state.end)
 
-    def posterior(self, key: PRNGKey, model: Model, state: MimeState) -> tuple[Posterior, Info]:
-        return single(state.params)
+    def posterior(
+        self, key: PRNGKey, model: Model, state: MimeState, inference: PointInference | None = None
+    ) -> tuple[SamplePosterior, Info]:
+        return SamplePosterior.single(model, state.params), {}
+
+    def load_posterior(self, model: Model, shared_key: PRNGKey, arrays: Mapping[str, np.ndarray]) -> SamplePosterior:
+        return SamplePosterior.from_arrays(model, arrays)
 
 
 def _read_optimizer(optimizer: Optimizer, params: Params, message: Message) -> optax.OptState:

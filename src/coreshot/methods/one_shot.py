@@ -5,37 +5,39 @@ d'Hondt et al., "One-Shot Federated Learning with Bayesian Pseudocoresets" (Algo
 | paper              | here                             |
 |--------------------|----------------------------------|
 | (Z_m, y-hat_m)     | the message "coreset" of a client |
-| n_m / N            | weighting = "paper"              |
+| n_m / N            | PointInference.weighting = "paper" |
 | p(theta, C)        | LogDensity of the pooled points  |
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Annotated, Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
+from pydantic import PlainValidator
 
+from coreshot.config import decode_named, encode_named, settings
+from coreshot.data.validate import check_fits_learner
 from coreshot.errors import CoreshotError
-from coreshot.inference import Inference
+from coreshot.inference.posterior import SamplePosterior
 from coreshot.inference.protocol import Info
 from coreshot.keys import client_key, named_key
-from coreshot.learners import Learner
+from coreshot.learners import LEARNERS, Learner
 from coreshot.learners.loop import distill
-from coreshot.methods.protocol import Answers, Invitation, OnChunk
+from coreshot.methods.protocol import Answers, Invitation, OnChunk, PointInference, Weighting
 from coreshot.models import LogDensity, Model
 from coreshot.privacy.guarded_records import Records
 from coreshot.privacy.releases import Release
-from coreshot.types import Coreset, Points, Posterior, PRNGKey, concatenate_points
+from coreshot.types import Coreset, Points, PRNGKey, concatenate_points
 from coreshot.wire.messages import Message
 from coreshot.wire.point_coding import PointCoding
 
 TYPES = {"labels": jnp.int32, "code": jnp.uint8}  # of a message's arrays; all others are float32
-Weighting = Literal["mass", "paper", "size", "none"]
 
 
 def point_weights(
@@ -178,18 +180,39 @@ class OneShotState:
     is_done: bool = False
 
 
-@dataclass(frozen=True)
+def _learner(value: Any) -> Any:
+    """A learner, or its settings with its registered name."""
+    return decode_named(LEARNERS, value, "method.learner", "learner") if isinstance(value, Mapping) else value
+
+
+@settings
 class OneShot:
-    learner: Learner
-    inference: Inference
-    weighting: Weighting = "mass"
+    learner: Annotated[Any, PlainValidator(_learner)]  # a Learner; a study file's [learner] is short for this method
 
     @property
     def num_rounds(self) -> int:
         return 1
 
+    @property
+    def num_chunks(self) -> int:
+        return max(1, int(self.learner.num_chunks))
+
     def releases(self, model: Model) -> tuple[Release, ...]:
-        return self.learner.releases(model)
+        return self._typed.releases(model)
+
+    @property
+    def _typed(self) -> Learner:
+        learner: Learner = self.learner
+        return learner
+
+    def encode_settings(self, encode_part: Callable[[Any], dict[str, Any]]) -> dict[str, Any]:
+        return {"learner": encode_named(LEARNERS, self.learner, encode_part)}
+
+    def check_records(self, model: Model, points: Points, client: str) -> None:
+        """What the learner needs of a client's records. A private one needs nothing: a refusal that depends on one
+        record would tell of it."""
+        if any(release.is_exact for release in self.releases(model)):
+            check_fits_learner(points, kind=model.kind, num_points=self._typed.num_points, client=client)
 
     def init(self, key: PRNGKey, model: Model, shared_key: PRNGKey) -> OneShotState:
         return OneShotState()
@@ -207,33 +230,34 @@ class OneShot:
         shared_key: PRNGKey,
         on_chunk: OnChunk,
     ) -> Answers:
-        """Each client's coreset as a message, with notes on how it went; clients are learned together, none sees another."""
+        """Each client's coreset as a message, with notes on how it went; clients are learned together, none sees
+        another."""
         message = inbox[-1]
         keys = {name: client_key(key, message.round, name) for name in clients}
-        learned = distill(
-            model, self.learner, clients, keys, shared_key, on_chunk=on_chunk, where=f"round {message.round}"
-        )
+        where = f"round {message.round}"
+        learned = distill(model, self._typed, clients, keys, shared_key, on_chunk=on_chunk, where=where)
         return {
-            name: (coreset_message(one.coreset, model, message.round, self._coding), one.notes)
+            name: (coreset_message(one.coreset, model, message.round, self._typed.coding), one.notes)
             for name, one in learned.items()
         }
 
-    @property
-    def _coding(self) -> PointCoding | None:
-        return getattr(self.learner, "coding", None)
+    def read(self, model: Model, client: str, message: Message) -> Coreset:
+        return message_coreset(message, model, client, self._typed.coding)
 
-    def check(self, model: Model, client: str, message: Message) -> None:
-        message_coreset(message, model, client, self._coding)
-
-    def receive(self, key: PRNGKey, model: Model, state: OneShotState, replies: Mapping[str, Message]) -> OneShotState:
+    def receive(self, key: PRNGKey, model: Model, state: OneShotState, replies: Mapping[str, Coreset]) -> OneShotState:
         if not replies:
             raise CoreshotError("round 0: no client replied; ask again, or let more of them take part.")
-        arrived = {name: message_coreset(message, model, name, self._coding) for name, message in replies.items()}
-        return replace(state, coresets={**state.coresets, **arrived}, is_done=True)
+        return replace(state, coresets={**state.coresets, **replies}, is_done=True)
 
-    def log_density(self, model: Model, state: OneShotState) -> LogDensity:
-        return LogDensity(model, pool_coresets(state.coresets, self.weighting))
+    def posterior(
+        self, key: PRNGKey, model: Model, state: OneShotState, inference: PointInference | None = None
+    ) -> tuple[SamplePosterior, Info]:
+        if inference is None:
+            raise CoreshotError("fit: a study with a learner needs an inference, such as MapEstimate or Hmc; give one.")
+        sampler = inference.inference
+        init = jax.vmap(model.init)(jax.random.split(named_key(key, "start"), sampler.num_chains))
+        points = pool_coresets(state.coresets, inference.weighting)
+        return sampler(named_key(key, "sample"), LogDensity(model, points), init)
 
-    def posterior(self, key: PRNGKey, model: Model, state: OneShotState) -> tuple[Posterior, Info]:
-        init = jax.vmap(model.init)(jax.random.split(named_key(key, "start"), self.inference.num_chains))
-        return self.inference(named_key(key, "sample"), self.log_density(model, state), init)
+    def load_posterior(self, model: Model, shared_key: PRNGKey, arrays: Mapping[str, np.ndarray]) -> SamplePosterior:
+        return SamplePosterior.from_arrays(model, arrays)

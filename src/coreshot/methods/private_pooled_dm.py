@@ -20,6 +20,7 @@ from jaxtyping import Array, Float, Int
 from coreshot.config import Count, Positive, settings
 from coreshot.errors import CoreshotError
 from coreshot.inference.map_estimate import MapEstimate
+from coreshot.inference.posterior import SamplePosterior
 from coreshot.inference.protocol import Info
 from coreshot.keys import named_key
 from coreshot.learners.class_features import (
@@ -31,7 +32,7 @@ from coreshot.learners.class_features import (
     sums_shape,
 )
 from coreshot.learners.loop import learn
-from coreshot.methods.protocol import Answers, Invitation, OnChunk
+from coreshot.methods.protocol import Answers, Invitation, OnChunk, PointInference
 from coreshot.methods.secure_sum import (
     check_names,
     check_sharers,
@@ -48,7 +49,7 @@ from coreshot.privacy.accounting import Privacy, noise_multiplier
 from coreshot.privacy.gaussian_moments import CROSS_UNIT
 from coreshot.privacy.guarded_records import Records
 from coreshot.privacy.releases import Release, noise_share
-from coreshot.types import Params, Points, Posterior, PRNGKey
+from coreshot.types import Params, Points, PRNGKey
 from coreshot.wire.messages import Message
 
 KIND = "private_pooled_dm"
@@ -127,10 +128,7 @@ class PrivatePooledDm:
             return coded("sums", sums, self._step())
         return masked(key, client, sharers, np.rint(sums / self._step()).astype(np.int64).ravel())
 
-    def check(self, model: Model, client: str, message: Message) -> None:
-        self._numbers(model, client, message)
-
-    def _numbers(self, model: Model, client: str, message: Message) -> np.ndarray:
+    def read(self, model: Model, client: str, message: Message) -> np.ndarray:
         """Masked words as they are, or decoded sums."""
         where, shape = f"client {client}, round {message.round}, {message.kind}", sums_shape(model, self.num_networks)
         check_names(message, {"masked"} if self.num_sharers else {"sums", "sums_step"}, KIND, where)
@@ -138,12 +136,12 @@ class PrivatePooledDm:
             return masked_words(message.arrays, shape[0] * shape[1], where)
         return decoded(message.arrays, "sums", shape, where) / CROSS_UNIT
 
-    def receive(self, key: PRNGKey, model: Model, state: PooledState, replies: Mapping[str, Message]) -> PooledState:
+    def receive(self, key: PRNGKey, model: Model, state: PooledState, replies: Mapping[str, np.ndarray]) -> PooledState:
         """Also late ones, on top of those that are there."""
         if not replies:
             raise CoreshotError("round 0: no client replied; ask again, or let more of them take part.")
         # By name: a sum of floats must not depend on who was first.
-        arrived = {name: self._numbers(model, name, replies[name]) for name in sorted(replies)}
+        arrived = {name: replies[name] for name in sorted(replies)}
         if twice := sorted(arrived.keys() & state.clients):
             raise CoreshotError(
                 f"client {twice[0]}: is in the sums already; forget its first message before you add another."
@@ -154,13 +152,13 @@ class PrivatePooledDm:
             total = sum(arrived.values(), np.zeros_like(state.sums))
         return replace(state, sums=state.sums + total, clients=state.clients | arrived.keys(), is_done=True)
 
-    def forget(self, model: Model, state: PooledState, client: str, message: Message) -> PooledState:
+    def forget(self, model: Model, state: PooledState, client: str, content: np.ndarray) -> PooledState:
         """As if this client had never taken part. Of a secure sum nobody knows its part."""
         if self.num_sharers:
             raise CoreshotError(
                 f"forget: client {client} is in a secure sum, from which nobody can take it; ask the others again."
             )
-        return replace(state, sums=state.sums - self._numbers(model, client, message), clients=state.clients - {client})
+        return replace(state, sums=state.sums - content, clients=state.clients - {client})
 
     def class_means(self, state: PooledState) -> tuple[Points, Float[np.ndarray, " classes"]]:
         """Of all clients: mean features with their trust, and how many records each class has."""
@@ -185,7 +183,12 @@ class PrivatePooledDm:
         each = np.maximum(counts * np.asarray(means.weight), 1.0) / self.points_per_class
         return Points(x, y, y @ jnp.asarray(each, jnp.float32))
 
-    def posterior(self, key: PRNGKey, model: Model, state: PooledState) -> tuple[Posterior, Info]:
+    def posterior(
+        self, key: PRNGKey, model: Model, state: PooledState, inference: PointInference | None = None
+    ) -> tuple[SamplePosterior, Info]:
         points = self.points(named_key(key, "match"), model, state)
         init = jax.vmap(model.init)(jax.random.split(named_key(key, "start"), self.inference.num_chains))
         return self.inference(named_key(key, "sample"), LogDensity(model, points), init)
+
+    def load_posterior(self, model: Model, shared_key: PRNGKey, arrays: Mapping[str, np.ndarray]) -> SamplePosterior:
+        return SamplePosterior.from_arrays(model, arrays)

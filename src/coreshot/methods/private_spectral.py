@@ -17,7 +17,7 @@ from jaxtyping import Array, Float, Int
 from coreshot.config import Count, settings
 from coreshot.errors import CoreshotError
 from coreshot.inference.protocol import Info
-from coreshot.methods.protocol import Answers, Invitation, OnChunk
+from coreshot.methods.protocol import Answers, Invitation, OnChunk, PointInference
 from coreshot.methods.secure_sum import (
     check_names,
     check_sharers,
@@ -35,7 +35,7 @@ from coreshot.privacy.gaussian_moments import CROSS_UNIT, UNIT, Noisy, deviation
 from coreshot.privacy.guarded_records import Records
 from coreshot.privacy.releases import Release, noise_share
 from coreshot.spectral.features import AnyFeatures, UnitMap, unit_map
-from coreshot.spectral.posterior import HeadPosterior
+from coreshot.spectral.posterior import LinearPosterior
 from coreshot.spectral.private_posterior import fit_private_head
 from coreshot.types import Points, PRNGKey
 from coreshot.wire.messages import Message
@@ -137,10 +137,7 @@ class PrivateSpectral:
         ]
         return masked(key, client, sharers, np.concatenate(levels))
 
-    def check(self, model: Model, client: str, message: Message) -> None:
-        self._numbers(model, client, message)
-
-    def _numbers(self, model: Model, client: str, message: Message) -> list[np.ndarray]:
+    def read(self, model: Model, client: str, message: Message) -> list[np.ndarray]:
         """Masked numbers as they are, or decoded moments in units of the records."""
         where, arrays = f"client {client}, round {message.round}, {message.kind}", message.arrays
         wanted = {"masked"} if self.num_sharers else {"gram", "gram_step", "cross", "cross_step"}
@@ -152,10 +149,12 @@ class PrivateSpectral:
         parts = zip(("gram", "cross"), sizes, (UNIT**2, CROSS_UNIT), strict=True)
         return [decoded(arrays, name, (1, count), where)[0] / unit for name, count, unit in parts]
 
-    def receive(self, key: PRNGKey, model: Model, state: PrivateState, replies: Mapping[str, Message]) -> PrivateState:
+    def receive(
+        self, key: PRNGKey, model: Model, state: PrivateState, replies: Mapping[str, list[np.ndarray]]
+    ) -> PrivateState:
         if not replies:
             raise CoreshotError("round 0: no client replied; ask again, or let more of them take part.")
-        ordered = {name: self._numbers(model, name, replies[name]) for name in sorted(replies)}
+        ordered = {name: replies[name] for name in sorted(replies)}
         if self.num_sharers:
             return self._unmasked(state, {name: numbers[0] for name, numbers in ordered.items()})
         for name, (gram, cross) in ordered.items():
@@ -173,19 +172,24 @@ class PrivateSpectral:
         state = _added(state, "", gram, cross, 1)
         return replace(state, clients=frozenset(words), is_done=True)
 
-    def forget(self, model: Model, state: PrivateState, client: str, message: Message) -> PrivateState:
+    def forget(self, model: Model, state: PrivateState, client: str, content: list[np.ndarray]) -> PrivateState:
         """As if this client had never taken part. Of a secure sum nobody knows its part."""
         if self.num_sharers:
             raise CoreshotError(
                 f"forget: client {client} is in a secure sum, from which nobody can take it; ask the others again."
             )
-        gram, cross = self._numbers(model, client, message)
+        gram, cross = content
         return _added(state, client, gram, cross, -1)
 
-    def posterior(self, key: PRNGKey, model: Model, state: PrivateState) -> tuple[HeadPosterior, Info]:
+    def posterior(
+        self, key: PRNGKey, model: Model, state: PrivateState, inference: PointInference | None = None
+    ) -> tuple[LinearPosterior, Info]:
         num_noises = len(state.clients) * noise_share(self.num_sharers or 1)
         noise = deviations(noise_multiplier(self.privacy), CROSS_SHARE, num_noises)
         return fit_private_head(state.map, state.gram, state.cross, noise), {}
+
+    def load_posterior(self, model: Model, shared_key: PRNGKey, arrays: Mapping[str, np.ndarray]) -> LinearPosterior:
+        return LinearPosterior.from_arrays(self.map_of(model, shared_key), arrays)
 
 
 def _rows(drawn: UnitMap, points: Points) -> tuple[Float[np.ndarray, "n d"], Float[np.ndarray, "n outputs"]]:

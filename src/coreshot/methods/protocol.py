@@ -4,18 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol, runtime_checkable
 
-from coreshot.inference.protocol import Info
+import numpy as np
+
+from coreshot.inference.protocol import Inference, Info
 from coreshot.models import Model
 from coreshot.privacy.guarded_records import Records
 from coreshot.privacy.releases import Release
 from coreshot.types import Params, Posterior, PRNGKey
 from coreshot.wire.messages import Message
 
-State = Any
+State = Any  # what the server keeps between exchanges
+Content = Any  # what a client's message says, decoded and checked
 Answers = dict[str, tuple[Message, list[str]]]  # by client: the message that leaves, and notes on how it was made
 OnChunk = Callable[[int], None]  # told how many clients have finished a chunk of their work
+Weighting = Literal["mass", "paper", "size", "none"]  # what a point of a client counts: see one_shot.point_weights
 
 
 @dataclass(frozen=True)
@@ -26,14 +30,22 @@ class Invitation:
     message: Message
 
 
+@dataclass(frozen=True)
+class PointInference:
+    """How the server infers from the points that clients sent; chosen by the server, not part of the study."""
+
+    inference: Inference
+    weighting: Weighting = "mass"
+
+
 class Method(Protocol):
-    """State is what the server keeps between exchanges; clients keep nothing but what they were sent in the current round."""
+    """Clients keep nothing between exchanges but what they were sent in the current round."""
 
     @property
     def num_rounds(self) -> int: ...
 
     def releases(self, model: Model) -> tuple[Release, ...]:
-        """Everything that a client lets out of its records; what is not declared here its side of the method cannot get from them."""
+        """Everything that a client releases of its records; the client's side can access nothing else of them."""
 
     def init(self, key: PRNGKey, model: Model, shared_key: PRNGKey) -> State:
         """The shared key is the study's: what comes from it, all sides know."""
@@ -52,16 +64,53 @@ class Method(Protocol):
     ) -> Answers:
         """The clients' side. The inbox is what the server has sent in this round, the last of it to be answered now."""
 
-    def check(self, model: Model, client: str, message: Message) -> None:
-        """A CoreshotError for a reply that cannot be used, so that it is refused before it spoils the others."""
+    def read(self, model: Model, client: str, message: Message) -> Content:
+        """What a reply says, or a CoreshotError where it cannot be used. Each message is read once."""
 
-    def receive(self, key: PRNGKey, model: Model, state: State, replies: Mapping[str, Message]) -> State:
+    def receive(self, key: PRNGKey, model: Model, state: State, replies: Mapping[str, Content]) -> State:
         """Any non-empty subset of the replies will do."""
 
-    def posterior(self, key: PRNGKey, model: Model, state: State) -> tuple[Posterior, Info]: ...
+    def posterior(
+        self, key: PRNGKey, model: Model, state: State, inference: PointInference | None = None
+    ) -> tuple[Posterior, Info]:
+        """Only a method that sends points needs an inference; the others have a posterior of their own."""
+
+    def load_posterior(self, model: Model, shared_key: PRNGKey, arrays: Mapping[str, np.ndarray]) -> Posterior:
+        """The inverse of the posterior's `arrays`."""
 
 
+@runtime_checkable
+class OneRound(Method, Protocol):
+    """A method of one exchange, whose messages can be sent as files."""
+
+    @property
+    def num_chunks(self) -> int:
+        """How often a client reports progress while it works."""
+
+
+@runtime_checkable
 class MultiRound(Method, Protocol):
-    """A method that improves weights round by round, and so can start from any."""
+    """A method that improves weights round by round, and so can start from any weights."""
+
+    @property
+    def cohort_size(self) -> int | None:
+        """Clients asked in a round; None: all."""
 
     def begin(self, params: Params, first_round: int = 0) -> State: ...
+
+
+@runtime_checkable
+class Forgets(Method, Protocol):
+    """A method whose server keeps sums, from which a client can be taken away again."""
+
+    def forget(self, model: Model, state: State, client: str, content: Content) -> State:
+        """The state as if this client had never taken part."""
+
+
+@runtime_checkable
+class SecureSum(Method, Protocol):
+    """A method whose clients can hide their messages under masks that cancel in the sum of all of them."""
+
+    @property
+    def num_sharers(self) -> int | None:
+        """How many clients share the noise and the masks; None: each client adds all of the noise, and no masks."""

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from jaxtyping import Array, Int
+from jaxtyping import Array, Float, Int
 
 from coreshot.errors import CoreshotError
 from coreshot.keys import client_key, named_key
@@ -53,31 +53,37 @@ def update_message(round: int, num_examples: Array, **trees: Params) -> Message:
     return Message(kind, round, {**arrays, "num_examples": jnp.asarray(num_examples, jnp.float32).reshape(1)})
 
 
-def check_update(model: Model, client: str, message: Message) -> None:
+@dataclass(frozen=True)
+class Update:
+    """A client's answer, decoded: trees of the weights' shapes by name (delta, gradient), and n_m."""
+
+    trees: dict[str, Params]
+    num_examples: Float[Array, ""]
+
+
+def read_update(model: Model, client: str, message: Message) -> Update:
     """A delta or a gradient of the weights' shapes, and how many examples stand behind it."""
     where, shapes = f"client {client}, round {message.round}, {message.kind}", model.shapes()
-    for name in message.kind.split(" and "):
-        tree_of(message.arrays, name, shapes, where)
+    trees = {name: tree_of(message.arrays, name, shapes, where) for name in message.kind.split(" and ")}
     count = message.arrays.get("num_examples", jnp.zeros(0))
     if count.shape != (1,) or not float(count[0]) > 0:
         raise CoreshotError(
             f"{where}: num_examples is {np.asarray(count).tolist()}, not one positive number; send it again."
         )
+    return Update(trees, count[0])
 
 
-def mean_update(model: Model, replies: Mapping[str, Message], name: str, round: int) -> Params:
+def mean_update(replies: Mapping[str, Update], name: str, round: int) -> Params:
     """The n_m-weighted mean of the trees `name` in the replies, summed in the order of the clients' names."""
     if not replies:
         raise CoreshotError(
             f"round {round}: no client's reply can be used; lower the clients' step size, or ask more of them."
         )
-    shapes = model.shapes()
-    trees, examples = [], []
-    for client in sorted(replies):
-        message = replies[client]
-        check_update(model, client, message)
-        trees.append(tree_of(message.arrays, name, shapes, f"client {client}, round {message.round}, {message.kind}"))
-        examples.append(message.arrays["num_examples"][0])
+    absent = next((client for client in sorted(replies) if name not in replies[client].trees), None)
+    if absent is not None:
+        raise CoreshotError(f"client {absent}, round {round}: sent no {name}; both sides must use the same study.")
+    ordered = [replies[client] for client in sorted(replies)]
+    trees, examples = [update.trees[name] for update in ordered], [update.num_examples for update in ordered]
     share = jnp.stack(examples) / jnp.sum(jnp.stack(examples))
     return jax.tree.map(lambda *leaves: jnp.tensordot(share, jnp.stack(leaves), axes=1), *trees)
 

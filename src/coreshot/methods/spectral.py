@@ -20,14 +20,14 @@ from jaxtyping import Float
 from coreshot.config import Count, Positive, settings
 from coreshot.errors import CoreshotError
 from coreshot.inference.protocol import Info
-from coreshot.methods.protocol import Answers, Invitation, OnChunk
+from coreshot.methods.protocol import Answers, Invitation, OnChunk, PointInference
 from coreshot.models import Model
 from coreshot.privacy.guarded_records import Records
 from coreshot.privacy.releases import Release
 from coreshot.spectral.calibration import ClassMeans
 from coreshot.spectral.coreset import Moments, spectral_rows
 from coreshot.spectral.features import AnyFeatures, FeatureMap, feature_map
-from coreshot.spectral.posterior import HeadPosterior, fit_head
+from coreshot.spectral.posterior import LinearPosterior, fit_head
 from coreshot.types import Points, PRNGKey
 from coreshot.wire.coding import decode_rows, finest_step
 from coreshot.wire.messages import Message
@@ -121,8 +121,10 @@ class Spectral:
         step, coded = finest_step(joint, finest, self.max_bytes)
         return {"rows": jnp.asarray(np.frombuffer(coded, np.uint8)), "step": _number(step)}
 
-    def check(self, model: Model, client: str, message: Message) -> None:
-        self._rows(model, client, message)
+    def read(self, model: Model, client: str, message: Message) -> Moments:
+        rows, count = self._rows(model, client, message)
+        split = self.features.dimension + 1
+        return Moments.of(rows[:, :split], rows[:, split:], count)
 
     def _rows(self, model: Model, client: str, message: Message) -> tuple[Float[np.ndarray, "rows columns"], float]:
         """Rows [Z, U] and n_m of a message, with everything checked that a later computation relies on."""
@@ -153,13 +155,8 @@ class Spectral:
             )
         return joint / np.where(np.arange(columns) > self.features.dimension, self.label_scale, 1.0), count
 
-    def moments_of(self, model: Model, client: str, message: Message) -> Moments:
-        rows, count = self._rows(model, client, message)
-        split = self.features.dimension + 1
-        return Moments.of(rows[:, :split], rows[:, split:], count)
-
     def receive(
-        self, key: PRNGKey, model: Model, state: SpectralState, replies: Mapping[str, Message]
+        self, key: PRNGKey, model: Model, state: SpectralState, replies: Mapping[str, Moments]
     ) -> SpectralState:
         if not replies:
             raise CoreshotError("round 0: no client replied; ask again, or let more of them take part.")
@@ -171,12 +168,11 @@ class Spectral:
             state = self._add(model, state, client, replies[client], 1)
         return replace(state, is_done=True)
 
-    def forget(self, model: Model, state: SpectralState, client: str, message: Message) -> SpectralState:
+    def forget(self, model: Model, state: SpectralState, client: str, content: Moments) -> SpectralState:
         """As if this client had never taken part; its message, which the server has kept or asks for again, says what to take away."""
-        return self._add(model, state, client, message, -1)
+        return self._add(model, state, client, content, -1)
 
-    def _add(self, model: Model, state: SpectralState, client: str, message: Message, sign: int) -> SpectralState:
-        moments = self.moments_of(model, client, message)
+    def _add(self, model: Model, state: SpectralState, client: str, moments: Moments, sign: int) -> SpectralState:
         speakers = {name: one for name, one in state.speakers.items() if name != client}
         if sign > 0 and model.kind == "classification":
             speakers[client] = ClassMeans.of(moments)
@@ -185,13 +181,18 @@ class Spectral:
         groups = _with(state, client, moments) if sign > 0 else _without(state, client, moments)
         return replace(state, groups=groups, speakers={name: speakers[name] for name in kept}, clients=clients)
 
-    def posterior(self, key: PRNGKey, model: Model, state: SpectralState) -> tuple[HeadPosterior, Info]:
+    def posterior(
+        self, key: PRNGKey, model: Model, state: SpectralState, inference: PointInference | None = None
+    ) -> tuple[LinearPosterior, Info]:
         order = sorted(state.groups, key=str)
         means = [(order.index(_group_of(state, name)), state.speakers[name]) for name in sorted(state.speakers)]
         factor = self.ridge_factor if model.kind == "classification" else 1.0
         return fit_head(
             state.map, model.kind, [state.groups[name] for name in order], means, ridge=self.ridge, ridge_factor=factor
         ), {}
+
+    def load_posterior(self, model: Model, shared_key: PRNGKey, arrays: Mapping[str, np.ndarray]) -> LinearPosterior:
+        return LinearPosterior.from_arrays(self.map_of(model, shared_key), arrays)
 
 
 def _with(state: SpectralState, client: str, moments: Moments) -> dict[str | int, Moments]:

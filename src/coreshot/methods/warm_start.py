@@ -8,11 +8,11 @@ from __future__ import annotations
 import jax
 
 from coreshot.errors import CoreshotError
+from coreshot.inference.posterior import SamplePosterior
 from coreshot.methods.protocol import MultiRound, State
-from coreshot.types import Posterior
 
 
-def warm_start(method: MultiRound, posterior: Posterior) -> State:
+def warm_start(method: MultiRound, posterior: SamplePosterior) -> State:
     """The method's state before its first round, which is round 1: round 0 was the one shot."""
     if posterior.num_samples > 1:
         raise CoreshotError(

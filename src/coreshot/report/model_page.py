@@ -75,7 +75,7 @@ def model_page(folder: ModelFolder, model: FittedModel, found: Evaluated, source
             first_number=3,
         ),
         num_bins=NUM_BINS,
-        study=folder.study_text,
+        study=folder.study_file.text,
         study_hash=study.hash,
         settings=(folder.path / "model.toml").read_text(),
     )

@@ -16,7 +16,7 @@ from coreshot.experiments.communication import Curve, Unit
 from coreshot.experiments.preset import Preset
 from coreshot.experiments.run import Job, collect, finished_jobs, has_curve, load_presets, load_state
 from coreshot.fitted.metrics import NUM_BINS
-from coreshot.fitted.posterior_file import posterior_of
+from coreshot.fitted.posterior_file import read_posterior
 from coreshot.report.convergence import draw_convergence
 from coreshot.report.drawing import Drawing, render
 from coreshot.report.page import Grid, render_page, shown_image
@@ -171,7 +171,7 @@ def _panel(folder: Path, job: Job, data: FederatedData, note: str) -> Panel:
     model = job.model
     study = job.method_study if job.arm.method else job.study
     path = folder / job.folder / "posterior.safetensors"
-    posterior = posterior_of(study, path.read_bytes(), str(path))
+    posterior = read_posterior(study, path.read_bytes(), str(path))
     if not job.arm.learner:  # no points were sent, or (DOSFL) none that mean anything in themselves
         return Panel(
             job.arm.label,

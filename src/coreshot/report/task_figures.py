@@ -18,11 +18,9 @@ from matplotlib.patches import Patch
 
 from coreshot.data import FederatedData
 from coreshot.data.synthetic import INTERVALS, Moons, Regression, true_function
-from coreshot.fitted.metrics import predict
 from coreshot.models import Model
 from coreshot.report.drawing import CLIENT_COLOURS, CURVE, STYLE, Drawing
 from coreshot.report.images import gallery
-from coreshot.spectral.posterior import HeadPosterior
 from coreshot.types import Coreset, Points, Posterior
 
 FIRST = (
@@ -50,12 +48,12 @@ class Panel:
     label: str
     note: str  # a second, smaller line: how well it did
     model: Model
-    posterior: Posterior | HeadPosterior
+    posterior: Posterior
     received: Points  # of all clients, as the server got them
 
     @property
     def is_sampled(self) -> bool:
-        return isinstance(self.posterior, HeadPosterior) or self.posterior.num_samples > 1
+        return not self.posterior.is_point_estimate
 
 
 def draw(task: Any, data: FederatedData, panels: Sequence[Panel]) -> Drawing | None:
@@ -119,7 +117,7 @@ def _regression_panel(axes: Axes, data: FederatedData, panel: Panel) -> None:
     for points, colour in zip(data.clients.values(), itertools.cycle(CLIENT_COLOURS), strict=False):
         axes.scatter(points.x[:, 0], points.y[:, 0], s=6, color=colour, alpha=0.7, lw=0, zorder=1)
     x = np.linspace(*REGRESSION_X, 241)
-    predictive = predict(panel.model, panel.posterior, x[:, None])
+    predictive = panel.posterior.predict(x[:, None])
     mean, deviation = np.asarray(predictive.mean)[:, 0], np.asarray(predictive.epistemic)[:, 0]
     if panel.is_sampled:
         axes.fill_between(x, mean - deviation, mean + deviation, color=CURVE, alpha=0.25, lw=0, zorder=2)
@@ -195,7 +193,7 @@ def draw_moons(data: FederatedData, panels: Sequence[Panel]) -> Drawing:
 def _class_one_fields(panel: Panel) -> tuple[np.ndarray, np.ndarray]:
     """Mean and deviation of P(class 1) on a grid, a few lines at a time: all at once would hold samples x points x width."""
     grid = np.stack(np.meshgrid(np.linspace(*MOONS_X, GRID_COLUMNS), np.linspace(*MOONS_Y, GRID_LINES)), axis=-1)
-    parts = [predict(panel.model, panel.posterior, lines.reshape(-1, 2)) for lines in np.split(grid, 6)]
+    parts = [panel.posterior.predict(lines.reshape(-1, 2)) for lines in np.split(grid, 6)]
     mean = np.concatenate([np.asarray(part.mean)[:, 1] for part in parts])
     deviation = np.concatenate([np.asarray(part.epistemic)[:, 1] for part in parts])
     return mean.reshape(GRID_LINES, GRID_COLUMNS), deviation.reshape(GRID_LINES, GRID_COLUMNS)

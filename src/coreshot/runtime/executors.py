@@ -1,22 +1,22 @@
-"""Who does the clients' work in a simulation: threads of this process, or worker processes with a time limit. The answers are the same bytes.
+"""Executors compute the clients' replies: threads of this process, or worker processes with a time limit.
 
-Each client's answer is given as soon as it is there, so that a run that is killed goes on from its last finished client.
+The replies are the same bytes whichever executor computes them. Each is given as soon as it is ready, so that a run that
+was killed continues after its last finished client.
 """
 
 from __future__ import annotations
 
-import os
 import queue
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field
 from typing import ClassVar, Protocol
 
 from coreshot.errors import CoreshotError
 from coreshot.learners.loop import clients_per_group
-from coreshot.methods.protocol import Method, OnChunk
+from coreshot.methods.protocol import OnChunk
+from coreshot.models.parallel import as_ready, num_cores
 from coreshot.privacy.guarded_records import behind_doors
 from coreshot.runtime.worker_main import write_job
 from coreshot.runtime.worker_process import Worker
@@ -27,101 +27,86 @@ from coreshot.wire.messages import Message, encode_message
 
 @dataclass(frozen=True)
 class Reply:
-    """A client's answer as it crossed the wire, and what the simulation knows about how it was made."""
+    """A client's message as it crossed the wire, and what the simulation knows about how it was made."""
 
     data: bytes
-    seconds: float  # of the whole machine: with several clients beside each other, a share of the clock's
+    seconds: float  # of the whole machine: where clients run side by side, a share of the wall time
     notes: list[str] = field(default_factory=list)
 
 
-Answer = Reply | str  # or why there is none
+Answer = Reply | str  # or why there is no reply
 
 
-class Crew(Protocol):
-    """Whoever answers in the place of the clients, or for them."""
+class Executor(Protocol):
+    """Computes client replies, or collects them from the clients' own machines."""
 
-    every_round: ClassVar[
-        bool
-    ]  # whether it is asked in every round of a method, or, since rounds are short, only for what is sent once
+    @property
+    def handles_all_rounds(self) -> bool:
+        """Whether it is asked in every round; otherwise only for messages that are sent once, since rounds are short."""
 
     @property
     def quorum(self) -> int:
-        """Fewer answers that can be used are an error."""
+        """Fewer usable answers are an error."""
 
     def answers(
-        self,
-        key: PRNGKey,
-        study: Study,
-        method: Method,
-        clients: Mapping[str, Points],
-        inbox: Sequence[Message],
-        on_chunk: OnChunk,
+        self, key: PRNGKey, study: Study, clients: Mapping[str, Points], inbox: Sequence[Message], on_chunk: OnChunk
     ) -> Iterator[tuple[str, Answer]]:
         """Each client's answer to the last message of the inbox, in the order in which they are ready."""
 
 
-class Threads:
-    """One client a core, in this process; where several are vmapped, one group of them a core."""
+def compute_replies(
+    key: PRNGKey,
+    study: Study,
+    clients: Mapping[str, Points],
+    inbox: Sequence[Message],
+    on_chunk: OnChunk,
+    num_at_once: int = 1,
+) -> list[tuple[str, Reply]]:
+    """The clients' side in this thread. Of `num_at_once` such calls side by side, each takes its share of the time."""
+    began = time.perf_counter()
+    records = behind_doors(clients, study.releases)
+    answers = study.method.reply(key, study.model, records, inbox, study.shared_key, on_chunk)
+    encoded = {
+        name: encode_message(message, study_hash=study.hash, client=name, releases=study.releases)
+        for name, (message, _) in answers.items()
+    }
+    seconds = (time.perf_counter() - began) / num_at_once / len(clients)
+    return [(name, Reply(encoded[name], seconds, notes)) for name, (_, notes) in answers.items()]
 
-    every_round: ClassVar[bool] = False
+
+class Threads:
+    """One client a core, in this process; where several clients are vmapped, one group of them a core."""
+
+    handles_all_rounds: ClassVar[bool] = False
     quorum: ClassVar[int] = 1
 
     def answers(
-        self,
-        key: PRNGKey,
-        study: Study,
-        method: Method,
-        clients: Mapping[str, Points],
-        inbox: Sequence[Message],
-        on_chunk: OnChunk,
+        self, key: PRNGKey, study: Study, clients: Mapping[str, Points], inbox: Sequence[Message], on_chunk: OnChunk
     ) -> Iterator[tuple[str, Answer]]:
         names, size = list(clients), clients_per_group()
         groups = [names[first : first + size] for first in range(0, len(names), size)]
-        num_threads = min(os.cpu_count() or 1, len(groups))
+        num_at_once = min(num_cores(), len(groups))
 
-        def run(group: list[str]) -> list[tuple[str, Answer]]:
-            began = time.perf_counter()
-            asked = behind_doors({name: clients[name] for name in group}, study.releases)
-            answers = method.reply(key, study.model, asked, inbox, study.shared_key, on_chunk)
-            seconds = (time.perf_counter() - began) / num_threads / len(group)
-            return [
-                (
-                    name,
-                    Reply(
-                        encode_message(message, study_hash=study.hash, client=name, releases=study.releases),
-                        seconds,
-                        notes,
-                    ),
-                )
-                for name, (message, notes) in answers.items()
-            ]
+        def run(group: list[str]) -> list[tuple[str, Reply]]:
+            own = {name: clients[name] for name in group}
+            return compute_replies(key, study, own, inbox, on_chunk, num_at_once)
 
-        pool = ThreadPoolExecutor(num_threads)
-        try:
-            for done in as_completed([pool.submit(run, group) for group in groups]):
-                yield from done.result()
-        finally:
-            pool.shutdown(cancel_futures=True)  # after an error, clients that have not begun do not begin
+        for replies in as_ready(run, groups):
+            yield from replies
 
 
 @dataclass(frozen=True)
 class Processes:
-    """So many processes of their own, each with one client at a time, which is stopped after so many seconds."""
+    """Worker processes, each with one client at a time, which is stopped after `seconds_limit`."""
 
     num_workers: int
     seconds_limit: float | None = None
 
-    every_round: ClassVar[bool] = False
+    handles_all_rounds: ClassVar[bool] = False
     quorum: ClassVar[int] = 1
 
     def answers(
-        self,
-        key: PRNGKey,
-        study: Study,
-        method: Method,
-        clients: Mapping[str, Points],
-        inbox: Sequence[Message],
-        on_chunk: OnChunk,
+        self, key: PRNGKey, study: Study, clients: Mapping[str, Points], inbox: Sequence[Message], on_chunk: OnChunk
     ) -> Iterator[tuple[str, Answer]]:
         waiting: queue.SimpleQueue[str] = queue.SimpleQueue()
         for name in clients:

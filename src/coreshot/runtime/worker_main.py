@@ -17,7 +17,7 @@ import numpy as np
 import safetensors.numpy
 
 from coreshot.errors import CoreshotError
-from coreshot.methods import OneShot
+from coreshot.methods.protocol import SecureSum
 from coreshot.privacy.guarded_records import behind_doors
 from coreshot.runtime.compilation import keep_compiled
 from coreshot.runtime.worker_process import read_frame, write_frame
@@ -48,7 +48,8 @@ def answer_job(head: Mapping[str, Any], parts: Sequence[bytes], answers: IO[byte
             {"kind": "strange", "error": f"asked for study {study.hash}, but this site has agreed to {head['agreed']}"},
         )
         return
-    if is_at_site and getattr(study.method, "num_sharers", None) is not None:
+    method = study.method
+    if is_at_site and isinstance(method, SecureSum) and method.num_sharers is not None:
         # Masks come from the server's key here: over a network, the server could take them off and see a share of noise that hides nothing.
         write_frame(
             answers,
@@ -64,7 +65,6 @@ def answer_job(head: Mapping[str, Any], parts: Sequence[bytes], answers: IO[byte
         write_frame(answers, {"kind": "unfit", "error": str(error)})
         return
     inbox = [decode_message(data, study_hash=study.hash) for data in (parts if is_at_site else parts[:-1])]
-    method: Any = study.method or OneShot(study.learner, None)  # type: ignore[arg-type]  # a client infers nothing
     key = jax.random.wrap_key_data(jax.numpy.asarray(head["key"], jax.numpy.uint32))
     try:
         replies = method.reply(
@@ -77,7 +77,7 @@ def answer_job(head: Mapping[str, Any], parts: Sequence[bytes], answers: IO[byte
         )
         message, notes = replies[client]
         if is_at_site:  # what cannot be used does not leave it
-            method.check(study.model, client, message)
+            method.read(study.model, client, message)
     except CoreshotError as error:
         write_frame(answers, {"kind": "error", "error": str(error)})
         return

@@ -18,7 +18,7 @@ import numpy as np
 
 from coreshot.spectral.coreset import Moments
 from coreshot.spectral.evidence import most_evident, solve
-from coreshot.spectral.posterior import Kind
+from coreshot.types import Kind
 
 Verdict = Literal["as the others", "cannot be told", "suspect"]
 FEWEST = 3  # clients: two who disagree do not say who is right

@@ -8,25 +8,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any
 
 import numpy as np
 import scipy.linalg
 import scipy.optimize
 import scipy.special
-from jaxtyping import Float
+from jaxtyping import Array, Float
 
 from coreshot.spectral.calibration import Link, Spoken, fit_link
 from coreshot.spectral.coreset import Moments
 from coreshot.spectral.evidence import most_evident, solve
 from coreshot.spectral.features import FeatureMap, UnitMap
-from coreshot.types import Points, Predictive
-
-Kind = Literal["classification", "regression"]
+from coreshot.types import Kind, Points, Predictive
 
 
 @dataclass(frozen=True)
-class HeadPosterior:
+class LinearPosterior:
     """The exact posterior of the head, over a feature map."""
 
     feature_map: FeatureMap | UnitMap
@@ -39,11 +37,28 @@ class HeadPosterior:
     noise_variance: float
     link: Link | None  # None: regression
 
+    @classmethod
+    def from_arrays(cls, feature_map: FeatureMap | UnitMap, arrays: Mapping[str, np.ndarray]) -> LinearPosterior:
+        """The inverse of `arrays`."""
+        parts = {name.removeprefix("link."): array for name, array in arrays.items() if name.startswith("link.")}
+        numbers: dict[str, Any] = {name: array if array.ndim else float(array) for name, array in parts.items()}
+        kind: Kind = "classification" if numbers else "regression"
+        link = Link(**numbers) if numbers else None
+        ridge, noise_variance = float(arrays["ridge"]), float(arrays["noise_variance"])
+        return cls(feature_map, kind, arrays["mean"], arrays["root"], ridge, noise_variance, link)
+
     def arrays(self) -> dict[str, np.ndarray]:
-        """All but the feature map, which the study draws again; the inverse is `head_of`."""
+        """All but the feature map, which the study draws again."""
         numbers = {"ridge": np.asarray(self.ridge), "noise_variance": np.asarray(self.noise_variance)}
         link = {f"link.{name}": np.asarray(value) for name, value in vars(self.link).items()} if self.link else {}
         return {"mean": self.mean, "root": self.root.astype(np.float32), **numbers, **link}
+
+    @property
+    def is_point_estimate(self) -> bool:
+        return False
+
+    def sample_outputs(self, x: Float[Array | np.ndarray, "n ..."]) -> None:
+        """None: a closed form has no samples."""
 
     def scores(self, x: Float[np.ndarray, "n ..."]) -> tuple[Float[np.ndarray, "n outputs"], Float[np.ndarray, " n"]]:
         """Mean and variance of W^T phi(x); the variance is the same for all outputs."""
@@ -52,12 +67,12 @@ class HeadPosterior:
         # The mean in float64: in float32 a record's score would depend, in its last digits, on how many others are asked for with it.
         return features.astype(np.float64) @ self.mean, self.noise_variance * leverage.astype(np.float64)
 
-    def novelty(self, x: Float[np.ndarray, "n ..."]) -> Float[np.ndarray, " n"]:
+    def novelty(self, x: Float[Array | np.ndarray, "n ..."]) -> Float[np.ndarray, " n"]:
         """How far an input is from all that the clients saw: the head's deviation there over the noise's."""
-        return np.sqrt(self.scores(x)[1] / self.noise_variance)
+        return np.sqrt(self.scores(np.asarray(x))[1] / self.noise_variance)
 
-    def predict(self, x: Float[np.ndarray, "n ..."]) -> Predictive:
-        scores, variance = self.scores(x)
+    def predict(self, x: Float[Array | np.ndarray, "n ..."]) -> Predictive:
+        scores, variance = self.scores(np.asarray(x))
         deviation = np.sqrt(variance)[:, None]
         if self.link is None:
             return Predictive(
@@ -79,15 +94,6 @@ class HeadPosterior:
         return np.sum(-0.5 * (np.log(2 * np.pi * total) + (y - scores) ** 2 / total), axis=1)
 
 
-def head_of(feature_map: FeatureMap | UnitMap, arrays: Mapping[str, np.ndarray]) -> HeadPosterior:
-    """From `HeadPosterior.arrays`."""
-    parts = {name.removeprefix("link."): array for name, array in arrays.items() if name.startswith("link.")}
-    link = Link(**{name: array if array.ndim else float(array) for name, array in parts.items()}) if parts else None  # type: ignore[arg-type]
-    kind: Kind = "classification" if link else "regression"
-    numbers = float(arrays["ridge"]), float(arrays["noise_variance"])
-    return HeadPosterior(feature_map, kind, arrays["mean"], arrays["root"], *numbers, link)
-
-
 def fit_head(
     feature_map: FeatureMap,
     kind: Kind,
@@ -96,7 +102,7 @@ def fit_head(
     *,
     ridge: float | None,
     ridge_factor: float = 1.0,
-) -> HeadPosterior:
+) -> LinearPosterior:
     """From the moments of groups of clients, and the class means of some clients of each; ridge None: by evidence, times the factor."""
     total = sum(groups[1:], groups[0])
     if ridge is None:
@@ -104,4 +110,4 @@ def fit_head(
     solution = solve(total, ridge)
     link = fit_link(groups, means, ridge) if kind == "classification" else None
     root = scipy.linalg.solve_triangular(solution.factor, np.eye(total.dimension), lower=True, check_finite=False)
-    return HeadPosterior(feature_map, kind, solution.mean, root, solution.ridge, solution.noise_variance, link)
+    return LinearPosterior(feature_map, kind, solution.mean, root, solution.ridge, solution.noise_variance, link)

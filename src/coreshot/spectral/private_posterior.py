@@ -16,7 +16,7 @@ from scipy.optimize import isotonic_regression
 from coreshot.privacy.gaussian_moments import Deviations
 from coreshot.spectral.calibration import HeldOut, Link, link_of
 from coreshot.spectral.features import BIAS, UnitMap
-from coreshot.spectral.posterior import HeadPosterior
+from coreshot.spectral.posterior import LinearPosterior
 
 # Found on clients that no private table is about, at epsilon 8, 3 and 1, with and without a secure sum; `benchmarks/private_constants.py` looks
 # around them.
@@ -51,7 +51,7 @@ def denoised(gram: Float[np.ndarray, "d d"], deviation: float) -> Spectrum:
 
 def fit_private_head(
     unit_map: UnitMap, gram: Float[np.ndarray, "d d"], cross: Float[np.ndarray, "d outputs"], noise: Deviations
-) -> HeadPosterior:
+) -> LinearPosterior:
     """From the sums over clients of rows' products and of rows times one-hot labels. The last row is the constant: it counts records and classes."""
     size, outputs = cross.shape
     centre = np.eye(outputs) - 1 / outputs
@@ -69,7 +69,7 @@ def fit_private_head(
     root = np.sqrt(gains)[:, None] * spectrum.vectors.T
     learned = max(float(np.sum(cross * mean)), 1e-12)
     share = min(noise.cross**2 * float(np.sum(gains)) * (outputs - 1) / learned, 1.0)
-    return HeadPosterior(
+    return LinearPosterior(
         unit_map, "classification", mean, root, ridge, variance, _in_noise(link_of(seen), seen.sizes, share)
     )
 

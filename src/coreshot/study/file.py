@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from coreshot.config import NonNegative, Positive, decode, decode_named, settings
+from coreshot.config import NonNegative, Positive, decode, decode_named, has_setting, settings
 from coreshot.data.schema import Classes, Table, inputs_of, target_of
 from coreshot.errors import CoreshotError
 from coreshot.learners import LEARNERS
 from coreshot.methods import METHODS
+from coreshot.methods.protocol import Method
 from coreshot.models.networks import NETWORKS
-from coreshot.study import Agreement, Study
+from coreshot.study.study import Agreement, Study, decode_work
 
 FORMAT = 1
 NETWORK = {"name": "mlp", "hidden": [32], "activation": "relu"}  # of a study whose method has none
@@ -38,20 +40,40 @@ class Outline:
     seed: int = 0
 
 
-def read_study(path: Path) -> Study:
+@dataclass(frozen=True)
+class StudyFile:
+    """A study and the text that it was read from, which people have agreed on, comments included."""
+
+    text: str
+    study: Study
+
+
+def read_study_file(path: Path) -> StudyFile:
     where = f"study {path}"
     if not path.is_file():
         raise CoreshotError(
             f"{where}: there is no such file; write one with `coreshot study new`, or ask the coordinator for it."
         )
     try:
-        values = tomllib.loads(path.read_text())
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        text = path.read_text()
+    except UnicodeDecodeError as error:
         raise CoreshotError(f"{where}: not valid TOML ({error}); mend that line.") from None
-    return study_of(values, where)
+    return parse_study(text, where)
 
 
-def study_of(values: Mapping[str, Any], where: str) -> Study:
+def read_study(path: Path) -> Study:
+    return read_study_file(path).study
+
+
+def parse_study(text: str, where: str) -> StudyFile:
+    try:
+        values = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise CoreshotError(f"{where}: not valid TOML ({error}); mend that line.") from None
+    return StudyFile(text, _build_study(values, where))
+
+
+def _build_study(values: Mapping[str, Any], where: str) -> Study:
     if values.get("format") not in (None, FORMAT):
         raise CoreshotError(
             f"{where}: is of format {values['format']}, this coreshot reads {FORMAT}; use the coordinator's version."
@@ -79,7 +101,7 @@ def study_of(values: Mapping[str, Any], where: str) -> Study:
         seed=outline.seed,
     )
     network = decode_named(NETWORKS, outline.network or NETWORK, f"{where}, network", "network")
-    return Study(agreement, network, **_work(outline, where), inputs=inputs, target=target)
+    return Study(agreement, network, _method(outline, where), inputs, target)
 
 
 def _table(values: Mapping[str, Any], where: str) -> Table:
@@ -91,7 +113,7 @@ def _table(values: Mapping[str, Any], where: str) -> Table:
     return decode(Table, plain, f"{where}, table")
 
 
-def _work(outline: Outline, where: str) -> dict[str, Any]:
+def _method(outline: Outline, where: str) -> Method:
     """What a client does; with a [privacy] table, something that keeps it."""
     if (outline.learner is None) == (outline.method is None):
         raise CoreshotError(f"{where}: what a client does is a [method] or a [learner]; give one of them.")
@@ -101,13 +123,14 @@ def _work(outline: Outline, where: str) -> dict[str, Any]:
         values = {"privacy": outline.privacy, **values}
         if values["privacy"] != outline.privacy:
             raise CoreshotError(f"{where}: [privacy] and the {key}'s own privacy are not the same; keep one of them.")
-        if "privacy" not in getattr(registry.get(str(values.get("name"))), "__dataclass_fields__", {}):
+        if not has_setting(registry, values.get("name"), "privacy"):
             raise CoreshotError(
-                f"{where}: has [privacy], but {key} {values.get('name')!r} keeps no promise; use a private one, or remove it."
+                f"{where}: has [privacy], but {key} {values.get('name')!r} keeps no promise; "
+                "use a private one, or remove it."
             )
-    work = decode_named(registry, values, f"{where}, {key}", key)
-    if key == "method" and work.num_rounds != 1:
+    method = decode_work({key: values}, where, ", ")
+    if method.num_rounds != 1:
         raise CoreshotError(
             f"{where}: method {values['name']!r} has many rounds, and files are sent once; use spectral or a learner."
         )
-    return {key: work}
+    return method

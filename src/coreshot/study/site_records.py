@@ -20,5 +20,5 @@ def read_points(study: Study, path: Path, client: str) -> Points:
     points = check_points(
         x, y, kind=terms.kind, input_shape=terms.input_shape, num_outputs=terms.num_outputs, client=client
     )
-    study.check_fits(points, client)
+    study.check_records(points, client)
     return points

@@ -10,18 +10,28 @@ from typing import Any
 
 import jax
 
-from coreshot.config import Count, NonNegative, Positive, decode, decode_named, encode, encode_named, settings
-from coreshot.data import Kind
+from coreshot.config import (
+    Count,
+    NonNegative,
+    Positive,
+    canonical,
+    decode,
+    decode_named,
+    encode,
+    encode_named,
+    settings,
+)
 from coreshot.data.schema import Classes, Images, Quantity, Table, inputs_of, target_of
-from coreshot.data.validate import check_fits_learner
 from coreshot.errors import CoreshotError
 from coreshot.learners import LEARNERS, Learner
-from coreshot.methods import METHODS
-from coreshot.methods.protocol import Method
-from coreshot.models import Model
-from coreshot.models.networks import NETWORKS, Network
+from coreshot.methods import METHODS, OneShot
+from coreshot.methods.protocol import Method, OneRound
+from coreshot.models import NETWORKS, Model, Network
 from coreshot.privacy.releases import Release
-from coreshot.types import Points, PRNGKey
+from coreshot.types import Kind, Points, PRNGKey
+
+HASH_FORMAT = 2  # raised when the canonical form, or a default of an existing setting, changes
+PARTS = ("network", "learner", "method", "inputs", "target")
 
 
 @settings
@@ -42,20 +52,13 @@ class Agreement:
 
 @dataclass(frozen=True)
 class Study:
-    """What a client does is part of the agreement: the learner of a one-shot study, the method of any other."""
+    """What a client computes and sends is the method, and so part of the agreement. How the server infers is not."""
 
     agreement: Agreement
     network: Network
-    learner: Learner | None = None
-    method: Method | None = None
+    method: Method
     inputs: Table | Images | None = None  # how records become inputs; None: they are arrays already
     target: Classes | Quantity | None = None
-
-    def __post_init__(self) -> None:
-        if (self.learner is None) == (self.method is None):
-            raise CoreshotError(
-                "study: has a learner (one shot) or a method (many rounds), not both and not neither; give one of them."
-            )
 
     @property
     def model(self) -> Model:
@@ -63,46 +66,76 @@ class Study:
 
     @property
     def releases(self) -> tuple[Release, ...]:
-        """What clients let out of their records."""
-        return (self.method or self.learner).releases(self.model)  # type: ignore[union-attr]
+        """What clients release of their records."""
+        return self.method.releases(self.model)
 
-    def check_fits(self, points: Points, client: str) -> None:
-        """What its learner needs of a client's records. A private one needs nothing: a refusal that hangs on one record would tell of it."""
-        if self.learner is not None and any(release.is_exact for release in self.releases):
-            check_fits_learner(points, kind=self.agreement.kind, num_points=self.learner.num_points, client=client)
+    @property
+    def learner(self) -> Learner | None:
+        """The learner of a one-shot study of points; None for every other method."""
+        return self.method.learner if isinstance(self.method, OneShot) else None
+
+    @property
+    def one_round(self) -> OneRound:
+        """The method, where it has one exchange, so that its messages can be files."""
+        if self.method.num_rounds != 1 or not isinstance(self.method, OneRound):
+            raise CoreshotError(
+                "study: its method has many rounds, so there is no one message to make or to fit; use a one-shot study."
+            )
+        return self.method
+
+    def check_records(self, points: Points, client: str) -> None:
+        """A CoreshotError where the method cannot work with this client's records."""
+        if isinstance(self.method, OneShot):
+            self.method.check_records(self.model, points, client)
 
     @property
     def shared_key(self) -> PRNGKey:
         return jax.random.key(self.agreement.seed)
 
     def to_dict(self) -> dict[str, Any]:
-        work = (
-            {"learner": encode_named(LEARNERS, self.learner)}
-            if self.learner
-            else {"method": encode_named(METHODS, self.method)}
-        )
-        form = {
-            key: encode(value) for key, value in (("inputs", self.inputs), ("target", self.target)) if value is not None
-        }
-        return {**encode(self.agreement), "network": encode_named(NETWORKS, self.network), **work, **form}
+        """All settings, defaults included; the inverse of `from_dict`."""
+        form = {key: encode(value) for key, value in self._form().items()}
+        network, method = encode_named(NETWORKS, self.network), encode_named(METHODS, self.method)
+        return {**encode(self.agreement), "network": network, "method": method, **form}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any], where: str = "study") -> Study:
-        terms = {
-            key: value
-            for key, value in values.items()
-            if key not in ("network", "learner", "method", "inputs", "target")
-        }
+        """A table `learner` is short for the method one_shot with that learner."""
+        if ("learner" in values) == ("method" in values):
+            raise CoreshotError(f"{where}: has a learner (one shot) or a method, not both and not neither; give one.")
+        terms = {key: value for key, value in values.items() if key not in PARTS}
         return cls(
             decode(Agreement, terms, where),
             decode_named(NETWORKS, values.get("network", {}), f"{where}.network", "network"),
-            decode_named(LEARNERS, values["learner"], f"{where}.learner", "learner") if "learner" in values else None,
-            decode_named(METHODS, values["method"], f"{where}.method", "method") if "method" in values else None,
+            decode_work(values, where),
             inputs_of(values["inputs"], f"{where}.inputs") if "inputs" in values else None,
             target_of(values["target"], f"{where}.target") if "target" in values else None,
         )
 
+    def _form(self) -> dict[str, Any]:
+        return {key: value for key, value in (("inputs", self.inputs), ("target", self.target)) if value is not None}
+
+    def canonical(self) -> dict[str, Any]:
+        """What was agreed, without settings at their defaults, so that a later version's new setting changes nothing."""
+        return {
+            "format": HASH_FORMAT,
+            **canonical(self.agreement),
+            "network": encode_named(NETWORKS, self.network, canonical),
+            "method": encode_named(METHODS, self.method, canonical),
+            **{key: canonical(value) for key, value in self._form().items()},
+        }
+
     @property
     def hash(self) -> str:
-        """SHA-256 of the canonical JSON: two sides that compute the same hash have agreed on every setting."""
-        return hashlib.sha256(json.dumps(self.to_dict(), sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+        """SHA-256 of the canonical form: two sides that compute the same hash have agreed on every setting."""
+        text = json.dumps(self.canonical(), sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(text.encode()).hexdigest()
+
+
+def decode_work(values: Mapping[str, Any], where: str, separator: str = ".") -> Method:
+    """The method of plain values that have a table `method`, or `learner` as the short form of one_shot."""
+    if "learner" in values:
+        learner = decode_named(LEARNERS, values["learner"], f"{where}{separator}learner", "learner")
+        return OneShot(learner=learner)
+    method: Method = decode_named(METHODS, values["method"], f"{where}{separator}method", "method")
+    return method

@@ -1,23 +1,24 @@
-"""study.toml: the agreement as a file that a person can read, send around and sign. Its hash binds every coreset to it."""
+"""A new study.toml with comments that say what to fill in; with records, kinds, ranges and values are guessed."""
 
 from __future__ import annotations
 
 import csv
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+import tomli_w
 
 from coreshot.data.files import check_header
 from coreshot.data.schema import as_text
 from coreshot.errors import CoreshotError
 from coreshot.study.file import FORMAT
 
-MAX_GUESSED = 12  # different values up to which a column of whole numbers is taken for a category
+MAX_GUESSED = 12  # a column of whole numbers with at most this many different values is guessed to be a category
 
 
 def table_template(name: str, header: Sequence[str], target: str, records: Sequence[Mapping[str, Any]] | None) -> str:
-    """A study for a table with these columns; with records, kinds, ranges and values are guessed from them."""
+    """The text of a study of a table with these columns; with records, kinds, ranges and values are guessed."""
     if target not in header:
         raise CoreshotError(
             f"study new: the target {target!r} is not among the columns {', '.join(header)}; name one of them."
@@ -32,14 +33,15 @@ def table_template(name: str, header: Sequence[str], target: str, records: Seque
         _guessed_target([record.get(target) for record in records], target) if records is not None else _TARGET
     )
     return f"""{_head(name)}
-task = "{task}" # classification: [target] has classes; regression: it has range = [low, high]
+{_line("task", task)} # classification: [target] has classes; regression: it has range = [low, high]
 
 [target]
-name = {_quoted(target)}
+{_line("name", target)}
 {values}
 
 [table]
-# indicator: a missing cell is 0, and a further column says that it was missing. zero: it is 0. refuse: no cell may be missing.
+# indicator: a missing cell is 0, and another column says that it was missing.
+# zero: a missing cell is 0. refuse: no cell may be missing.
 missing = "indicator"
 {"".join(columns)}
 {_METHOD.format(features=_VECTOR_FEATURES, max_bytes="9_000")}"""
@@ -51,10 +53,10 @@ task = "classification"
 
 [target]
 name = "label"
-classes = {_list(classes)}
+{_line("classes", list(classes))}
 
 [image]
-shape = {list(shape)} # lines, columns, channels
+{_line("shape", list(shape))} # lines, columns, channels
 range = [0, 255] # of a pixel, public
 
 {_METHOD.format(features=_IMAGE_FEATURES if min(shape[:2]) >= 16 else _SMALL_IMAGE_FEATURES, max_bytes="70_000")}"""
@@ -62,9 +64,9 @@ range = [0, 255] # of a pixel, public
 
 def _head(name: str) -> str:
     return f"""# A coreshot study: the public agreement between a coordinator and the sites that take part.
-# Everybody has this same file; its hash is in every coreset, and a changed file is another study.
+# Everybody has the same file; its hash is in every coreset, and a changed file is another study.
 format = {FORMAT}
-name = {_quoted(name)}
+{_line("name", name)}
 seed = 0 # of the random features that everybody shares"""
 
 
@@ -74,7 +76,7 @@ name = "spectral"
 max_bytes = {max_bytes}
 features = {features}
 
-# For a promise about single records: name = "private_spectral" above, without max_bytes, and
+# For differential privacy of single records: name = "private_spectral" above, without max_bytes, and
 # [privacy]
 # epsilon = 3.0
 # delta = 1e-5
@@ -87,7 +89,7 @@ _SMALL_IMAGE_FEATURES = '{ name = "random_conv", dimension = 512, num_filters = 
 
 
 _OTHER_NAMES = (
-    """# values = { healthy = ["0"], ill = ["1", "2"] } # if a class has other names, or several, in people's files"""
+    """# values = { healthy = ["0"], ill = ["1", "2"] } # if a class has other names, or several, in the sites' files"""
 )
 _TARGET = (
     "classification",
@@ -96,7 +98,7 @@ _TARGET = (
 
 
 def _guessed_target(cells: Sequence[Any], target: str) -> tuple[str, str]:
-    """Task, and what its target is made of: many different numbers are a quantity, all else is classes."""
+    """The task and the lines of its target: many different numbers are a quantity, everything else is classes."""
     texts = {text for cell in cells if (text := as_text(cell)) is not None}
     if len(texts) < 2:
         raise CoreshotError(
@@ -105,16 +107,16 @@ def _guessed_target(cells: Sequence[Any], target: str) -> tuple[str, str]:
     numbers = _numbers(texts)
     if len(numbers) > MAX_GUESSED:
         return "regression", _guessed_range(numbers)
-    return "classification", f"classes = {_list(sorted(texts))} # guessed: check\n{_OTHER_NAMES}"
+    return "classification", f"{_line('classes', sorted(texts))} # guessed: check\n{_OTHER_NAMES}"
 
 
 def _guessed_range(numbers: Sequence[float]) -> str:
-    """With all digits: the CSV itself must be inside."""
-    return f"range = [{min(numbers)}, {max(numbers)}] # guessed: widen to what is publicly known"
+    """With all digits, so that the records of the CSV file are inside."""
+    return f"{_line('range', [min(numbers), max(numbers)])} # guessed: widen to what is publicly known"
 
 
 def _numbers(texts: Iterable[str]) -> list[float]:
-    """None at all where one is not a number."""
+    """The texts as numbers; an empty list if one of them is not a number."""
     try:
         return [float(text) for text in texts]
     except ValueError:
@@ -122,28 +124,28 @@ def _numbers(texts: Iterable[str]) -> list[float]:
 
 
 def _column_lines(name: str, cells: Sequence[Any], is_guessed: bool) -> str:
-    head = f"\n[[table.column]]\nname = {_quoted(name)}\n"
+    head = f"\n[[table.column]]\n{_line('name', name)}\n"
     if not is_guessed:
         return (
             head
-            + 'kind = "number" # or "category", with values = ["a", "b"]\n# FILL IN, from what is publicly known: range = [low, high]\n'
+            + 'kind = "number" # or "category", with values = ["a", "b"]\n'
+            + "# FILL IN, from what is publicly known: range = [low, high]\n"
         )
     texts = [text for cell in cells if (text := as_text(cell)) is not None]
     different = sorted(set(texts))
     numbers = _numbers(texts)
     is_whole = bool(numbers) and all(number.is_integer() for number in numbers)
     if not numbers or (is_whole and len(different) <= MAX_GUESSED):
-        return head + f'kind = "category"\nvalues = {_list(different)} # guessed: check\noutside = "missing"\n'
+        return head + f'kind = "category"\n{_line("values", different)} # guessed: check\noutside = "missing"\n'
     return head + f'kind = "number"\n{_guessed_range(numbers)}\noutside = "clip"\n'
 
 
-def _list(names: Sequence[str]) -> str:
-    return "[" + ", ".join(map(_quoted, names)) + "]"
-
-
-def _quoted(name: str) -> str:
-    """A basic string of TOML; JSON escapes the same characters in the same way."""
-    return json.dumps(name, ensure_ascii=False)
+def _line(key: str, value: str | Sequence[str] | Sequence[float]) -> str:
+    """`key = value` in TOML, on one line."""
+    if isinstance(value, str):
+        return tomli_w.dumps({key: value}).rstrip("\n")
+    entries = (tomli_w.dumps({"entry": entry}).removeprefix("entry = ").rstrip("\n") for entry in value)
+    return f"{key} = [{', '.join(entries)}]"
 
 
 def csv_header(path: Path) -> list[str]:

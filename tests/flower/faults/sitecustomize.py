@@ -1,4 +1,4 @@
-"""Loaded by every Python of a site whose PYTHONPATH has this folder: what goes wrong there is the site's doing, and the product has no hook for it.
+"""Faults of a site. Every Python process of a site whose PYTHONPATH has this folder loads this file.
 
 FAULT=raise   its work raises an error that quotes a record
 FAULT=hang    its work hangs for as long as the file FAULT_GATE exists
@@ -27,12 +27,12 @@ if sys.orig_argv[1:3] == ["-m", "coreshot.runtime.worker_main"]:
         OneShot.reply = reply
 
 if FAULT == "forge" and any("flwr-clientapp" in part for part in sys.orig_argv):
-    from coreshot.flower import messages as carry
+    from coreshot.flower import messages as flower_messages
 
-    original = carry.pack, carry.unpack
+    original = flower_messages.pack, flower_messages.unpack
 
     def unpack(data):
         header, arrays = original[1](data)
         return {**header, "study": "0" * 64}, arrays
 
-    carry.unpack = unpack
+    flower_messages.unpack = unpack

@@ -1,4 +1,4 @@
-"""A federation on one machine, for trying it out: the clients of a preset's task as sites with files and processes of their own."""
+"""A federation on one machine, to try it out: a SuperLink, and a preset's clients as sites with files and processes."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ from coreshot.experiments.preset import Preset
 from coreshot.flower.federation import CONNECTION, Federation, free_port, is_alive, site_command, superlink_command
 
 
-def bring_up(folder: Path, host: str, port: int | None, certs: Path | None, is_simulation: bool = False) -> Federation:
-    """The SuperLink, new, or again on its database: then on its old port and with its old certificates, if no others are given."""
+def start_superlink(
+    folder: Path, host: str, port: int | None, certs: Path | None, is_simulation: bool = False
+) -> Federation:
+    """Start a SuperLink, or start it again on its database, with its old port and certificates by default."""
     path = folder / "federation.json"
     federation = Federation.load(folder) if path.is_file() else Federation(folder, "")
     if any(process.role == "superlink" and is_alive(process) for process in federation.processes):
@@ -33,7 +35,7 @@ def bring_up(folder: Path, host: str, port: int | None, certs: Path | None, is_s
 
 
 def register_sites(federation: Federation, certs: Path) -> None:
-    """Every public key of the folder, under its file's name: that is the client's name then, whatever its node says."""
+    """Register every public key of the folder under its file's name, which is then the name of the client."""
     for key in sorted((certs / "sites").glob("*.pub")):
         if key.stem not in federation.registered.values():
             node = federation.flwr("supernode", "register", str(key), CONNECTION, "--name", key.stem)["node-id"]
@@ -42,7 +44,7 @@ def register_sites(federation: Federation, certs: Path) -> None:
 
 
 def write_sites(folder: Path, preset: Preset, seed: int, num_sites: int | None) -> list[str]:
-    """The data of the task's clients, or of its first so many, each in its site's home."""
+    """Write the data of the task's first `num_sites` clients (None: all), each to the home of its site."""
     clients = dict(list(preset.task.make(seed).clients.items())[:num_sites])
     for name, points in clients.items():
         home = folder / "sites" / name

@@ -6,16 +6,11 @@ import jax
 import numpy as np
 import pytest
 
-from coreshot.config import decode_named
 from coreshot.errors import CoreshotError
-from coreshot.inference import INFERENCES
-from coreshot.methods import OneShot
 from coreshot.runtime.executors import Processes, Reply, Threads
 from coreshot.runtime.simulate import simulate
 from coreshot.runtime.worker_main import write_job
 from coreshot.wire.ledger import Ledger
-
-MAP = {"name": "map_estimate", "optimizer": "adam", "step_size": 0.1, "num_steps": 3}
 
 
 @pytest.fixture(scope="module")
@@ -28,10 +23,9 @@ def clients(make_points):
     return {name: make_points("classification", index, 8) for index, name in enumerate("abc")}
 
 
-def run(study, clients, crew, replies=None):
+def run(study, clients, executor, replies=None):
     replies, ledger = {} if replies is None else replies, Ledger()
-    method = OneShot(study.learner, decode_named(INFERENCES, MAP, "test", "inference"))
-    state = simulate(jax.random.key(7), study, method, clients, ledger, replies=replies, crew=crew)
+    state = simulate(jax.random.key(7), study, clients, ledger, replies=replies, executor=executor)
     return state, replies, ledger
 
 
@@ -51,12 +45,12 @@ def test_worker_processes_give_the_same_bytes_and_the_same_ledger(study, clients
 
 
 def test_what_a_client_has_answered_is_kept_before_the_next_one_is_done(study, clients):
-    """A crew that fails at its second client: the first one's reply is there already, and is not asked for again."""
+    """A executor that fails at its second client: the first one's reply is there already, and is not asked for again."""
 
     class Failing(Threads):
-        def answers(self, key, study, method, clients, inbox, on_chunk):
+        def answers(self, key, study, clients, inbox, on_chunk):
             asked.append(sorted(clients))
-            for index, answer in enumerate(super().answers(key, study, method, clients, inbox, on_chunk)):
+            for index, answer in enumerate(super().answers(key, study, clients, inbox, on_chunk)):
                 if index == 1 and len(asked) == 1:
                     raise KeyboardInterrupt
                 yield answer
@@ -85,9 +79,8 @@ def test_a_client_that_takes_too_long_is_stopped_and_left_out(study, clients, in
     seen = []
     began = time.monotonic()
     ledger, replies = Ledger(), {}
-    method = OneShot(study.learner, decode_named(INFERENCES, MAP, "test", "inference"))
     state = simulate(
-        jax.random.key(7), study, method, clients, ledger, replies=replies, crew=Slow(1), on_exchange=seen.append
+        jax.random.key(7), study, clients, ledger, replies=replies, executor=Slow(1), on_exchange=seen.append
     )
     assert sorted(state.coresets) == ["a", "c"]
     assert seen[0].refused["b"].startswith("client b: it took longer than 0.001 s and was stopped")
@@ -110,7 +103,7 @@ def test_a_worker_that_dies_is_named(study, clients):
 
 
 def test_a_learners_own_error_comes_back_as_it_is(make_study, clients):
-    bpc = {**make_study().to_dict()["learner"], "data_chain_length": 1000}
+    bpc = {**make_study().to_dict()["method"]["learner"], "data_chain_length": 1000}
     with pytest.raises(CoreshotError, match="data_chain_length 1000"):
         run(make_study(learner=bpc), {"a": clients["a"]}, Processes(1))
 
