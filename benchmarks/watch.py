@@ -1,4 +1,4 @@
-"""Run a command; print its wall time and the peak memory of all its processes. `make test` and `make quick` end with it.
+"""Run a command; print its wall time and the peak memory of all its processes, as `make test` and `make quick` do.
 
     python benchmarks/watch.py COMMAND ARGUMENT ...
 

@@ -118,8 +118,27 @@ def tiny_moons() -> str:
     return TINY_MOONS
 
 
+# Files of more than about ten seconds of computing. `make quick` leaves them out.
+SLOW = {
+    "test_approximate_samplers.py",
+    "test_best_start.py",
+    "test_diagnostics.py",
+    "test_dosfl_gradient.py",
+    "test_executors.py",
+    "test_fedjax.py",
+    "test_published_learners.py",
+    "test_resume.py",
+    "test_wide_networks.py",
+}
+LONGEST = {"test_learners.py", "test_dp_sgd.py", "test_private_learners.py", "test_audit.py"}
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Folders whose tests start processes come first: a long one at the end would leave the other worker idle."""
+    """The longest files come first, or one of them at the end would leave the other worker idle."""
+    for item in items:
+        if item.path.name in SLOW:
+            item.add_marker("slow")
+    items.sort(key=lambda item: item.path.name not in LONGEST)
     items.sort(key=lambda item: item.path.parent.name not in ("flower", "e2e"))
 
 
@@ -139,7 +158,7 @@ def one_group(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("coreshot.learners.loop.clients_per_group", lambda: 100)
 
 
-# A conjugate model: one Dense layer, so theta = (bias, two slopes), and every posterior is a Gaussian that can be written down.
+# A conjugate model: one Dense layer, so theta = (bias, two slopes), and every posterior is a Gaussian in closed form.
 
 
 @dataclass(frozen=True)
@@ -271,7 +290,10 @@ def as_png(image: np.ndarray) -> bytes:
 
 
 def write_flower_parquet(path: Path, clients: Clients, **changes: Any) -> None:
-    """As huggingface.co/datasets/flwrlabs/femnist: PNGs in a struct, numbers for classes, their names in the metadata; lines are not in order."""
+    """As huggingface.co/datasets/flwrlabs/femnist: PNGs in a struct, numbers for classes, their names in the metadata.
+
+    Lines are not in order.
+    """
     lines = [
         {
             "image": {"bytes": as_png(255 - image), "path": "x.png"},

@@ -117,6 +117,7 @@ def test_shapes_determinism_and_keys(learn, make_learner, make_clients, make_mod
         assert same(arrived, distilled.coreset), "what was learned must survive its message"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "kind"), IN_GROUPS)
 def test_does_not_depend_on_the_others_in_the_group(learn, make_clients, name, kind):
     """Alone, and in a group of three in another order, padded: the second and third client are larger."""
@@ -128,6 +129,7 @@ def test_does_not_depend_on_the_others_in_the_group(learn, make_clients, name, k
     assert agree(name, kind, stranger, alone) == (name in USES_NO_KEY)  # the tolerance tells keys apart
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "kind"), IN_GROUPS)
 @pytest.mark.parametrize("num_cores", [1, 2])
 def test_on_any_number_of_cores_and_beside_anyone_the_bits_are_the_same(

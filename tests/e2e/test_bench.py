@@ -1,4 +1,4 @@
-"""What `make bench` is made of, on work of seconds: its settings are the paper's, its arithmetic is right, its sides take turns."""
+"""The parts of `make bench`, on work of seconds: settings of the papers, right arithmetic, sides that take turns."""
 
 import importlib
 import json

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 
+import jax
 import pytest
 
 TINY = """

@@ -1,4 +1,4 @@
-"""Rounds from the command line: a run that is killed in the middle of them goes on from its checkpoint, and one sentence for every mistake."""
+"""Rounds from the command line: a run that is killed goes on from its checkpoint; one sentence for every mistake."""
 
 import json
 import os

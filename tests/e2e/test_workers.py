@@ -1,4 +1,4 @@
-"""Clients in worker processes on the digits: the same bytes as in one process, and after a kill the finished clients are not asked again."""
+"""Clients in worker processes give the same bytes as one process; after a kill, finished ones are not asked again."""
 
 import json
 import os
