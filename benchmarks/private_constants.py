@@ -40,7 +40,7 @@ def _exact(clients: Sequence[Points], rows_of: Any) -> tuple[np.ndarray, np.ndar
 
 def _noisy(moments: tuple[np.ndarray, np.ndarray], noise: Deviations, seed: int) -> tuple[np.ndarray, np.ndarray]:
     draws, (gram, cross) = np.random.default_rng(seed), moments
-    beside = np.triu(noise.beside * draws.normal(size=gram.shape), 1)
+    beside = np.triu(noise.off_diagonal * draws.normal(size=gram.shape), 1)
     added = beside + beside.T + np.diag(noise.diagonal * draws.normal(size=len(gram)))
     return gram + added, cross + noise.cross * draws.normal(size=cross.shape)
 

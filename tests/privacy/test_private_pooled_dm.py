@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coreshot.api import distill
-from coreshot.audit.findings import findings
-from coreshot.audit.run import audit, read_trials
-from coreshot.audit.subject import subject_of
+from coreshot.audit.findings import make_findings
+from coreshot.audit.run import read_trials, run_audit
+from coreshot.audit.subject import make_subject
 from coreshot.config import decode_named, encode_named
 from coreshot.data import FederatedData
 from coreshot.errors import CoreshotError
@@ -25,13 +25,13 @@ from coreshot.methods import METHODS
 from coreshot.models import Model
 from coreshot.models.networks import Mlp
 from coreshot.privacy import gaussian_moments
-from coreshot.privacy.accounting import epsilon_of, noise_multiplier
+from coreshot.privacy.accounting import compute_epsilon, noise_multiplier
 from coreshot.privacy.gaussian_moments import CROSS_UNIT, exact_moments
-from coreshot.privacy.guarded_records import behind_doors
+from coreshot.privacy.guarded_records import guard_records
 from coreshot.privacy.promise import promise
 from coreshot.runtime.simulate import simulate
 from coreshot.study import Study
-from coreshot.types import Points, pad_points, points_of
+from coreshot.types import Points, make_points, pad_points
 from coreshot.wire.ledger import Ledger
 
 NAMES = tuple("abc")
@@ -57,14 +57,14 @@ def make_pooled(make_study):
 
 
 @pytest.fixture(scope="module")
-def clients(make_points):
-    return {name: make_points("classification", seed, 30 + seed) for seed, name in enumerate(NAMES)}
+def clients(sample_points):
+    return {name: sample_points("classification", seed, 30 + seed) for seed, name in enumerate(NAMES)}
 
 
 def replies_of(study, clients, key=0):
     state = study.method.init(None, study.model, study.shared_key)
     invitation = study.method.send(None, study.model, state, tuple(clients))
-    asked = behind_doors(clients, study.releases)
+    asked = guard_records(clients, study.releases)
     answers = study.method.reply(
         jax.random.key(key), study.model, asked, [invitation.message], study.shared_key, lambda clients: None
     )
@@ -177,7 +177,7 @@ def test_the_promise_is_what_was_asked_for(make_pooled, epsilon, num_sharers):
     study = make_pooled(privacy={"epsilon": epsilon, "delta": 1e-5}, num_sharers=num_sharers)
     (release,) = study.releases
     assert (release.mechanism, release.sensitivity, release.num_sharers) == ("gaussian", 1.0, num_sharers or 1)
-    assert 0.98 * epsilon < epsilon_of(study.releases, 1e-5) <= epsilon
+    assert 0.98 * epsilon < compute_epsilon(study.releases, 1e-5) <= epsilon
     assert f"epsilon = {epsilon:g} and delta = 1e-05" in promise(study.releases)
 
 
@@ -217,12 +217,12 @@ def test_order_and_lateness_do_not_matter_and_a_client_can_leave(make_pooled, cl
         received(study, {})
 
 
-def test_pooled_class_means_approach_the_true_ones_as_clients_grow(make_pooled, make_points):
+def test_pooled_class_means_approach_the_true_ones_as_clients_grow(make_pooled, sample_points):
     """The noise of M clients adds up to sqrt(M), their records to M: with 36 clients for 4 the error is a third, and one client's does not shrink."""
     study = make_pooled()
 
     def error(num_clients, num_seen=None):
-        clients = {f"{index:02}": make_points("classification", index, 40) for index in range(num_clients)}
+        clients = {f"{index:02}": sample_points("classification", index, 40) for index in range(num_clients)}
         exact = exact_sums(study, clients)
         truth = (exact[:-1] / exact[-1]).T.reshape(CLASSES, 3, 4)
         replies = dict(list(replies_of(study, clients).items())[:num_seen])
@@ -243,7 +243,7 @@ def test_pooled_class_means_approach_the_true_ones_as_clients_grow(make_pooled, 
 
 def test_a_class_is_trusted_as_far_as_it_stands_out_of_the_noise(make_pooled):
     study = make_pooled()
-    many = points_of(np.random.default_rng(0).normal(size=(2000, 2)), np.tile([[1.0, 0.0]], (2000, 1)))
+    many = make_points(np.random.default_rng(0).normal(size=(2000, 2)), np.tile([[1.0, 0.0]], (2000, 1)))
     state = received(study, replies_of(study, {"a": many}))
     means, counts = study.method.class_means(state)
     assert np.asarray(means.weight)[0] > 0.99
@@ -267,14 +267,14 @@ def test_through_the_simulator_and_bytes(make_pooled, clients, num_sharers):
         assert ledger.floats("up") == len(clients) * D * CLASSES
 
 
-def test_with_many_records_it_learns(make_pooled, make_points):
+def test_with_many_records_it_learns(make_pooled, sample_points):
     inference = {"optimizer": "sgd", "step_size": 0.2, "num_steps": 500}
     study = make_pooled(num_networks=32, points_per_class=8, num_updates=400, init_scale=0.5, inference=inference)
-    clients = {name: make_points("classification", seed, 1000) for seed, name in enumerate(NAMES)}
+    clients = {name: sample_points("classification", seed, 1000) for seed, name in enumerate(NAMES)}
     state = simulate(jax.random.key(0), study, clients, Ledger())
     posterior, _ = study.method.posterior(jax.random.key(0), study.model, state)
     assert posterior.num_samples == 1
-    test = make_points("classification", 9, 400)
+    test = sample_points("classification", 9, 400)
     logits = study.model.apply(jax.tree.map(lambda leaf: leaf[0], posterior.params), test.x)
     assert (
         np.mean(np.argmax(logits, axis=1) == np.argmax(test.y, axis=1)) > 0.8
@@ -324,7 +324,7 @@ def test_settings_and_study_survive_their_dictionary(make_pooled):
     assert study.hash != make_pooled(num_sharers=3).hash
 
 
-def test_regression_is_refused(make_pooled, make_points):
+def test_regression_is_refused(make_pooled, sample_points):
     study = make_pooled("regression")
     with pytest.raises(
         CoreshotError, match=r"private_pooled_dm matches the means of classes.*; use a classification study\.$"
@@ -385,26 +385,28 @@ def test_points_that_cannot_be_kept_say_which_step_to_lower(make_pooled, clients
 
 
 @pytest.fixture(scope="module")
-def data(make_points):
-    clients = {name: make_points("classification", seed, 24) for seed, name in enumerate("ab")}
+def data(sample_points):
+    clients = {name: sample_points("classification", seed, 24) for seed, name in enumerate("ab")}
     return FederatedData("classification", clients, clients["b"], None)
 
 
 def test_the_audit_finds_what_the_noise_allows_and_no_more(make_pooled, data, tmp_path):
-    """The clue moves by one with the record, and its deviation is the noise multiplier."""
+    """The statistic moves by one with the record, and its deviation is the noise multiplier."""
     study = make_pooled()
-    subject = subject_of(study, data)
-    audit(subject, 150, tmp_path)
-    found = findings(subject, read_trials(tmp_path), 0.999)
+    subject = make_subject(study, data)
+    run_audit(subject, 150, tmp_path)
+    found = make_findings(subject, read_trials(tmp_path), 0.999)
     lines = [json.loads(line) for line in (tmp_path / "trials.jsonl").read_text().splitlines()]
-    clues = {
+    statistics = {
         which: np.array([line["record"] for line in lines if line["which"] == which])[:, 0]
         for which in ("all", "without")
     }
     scale = study.releases[0].noise_multiplier
-    assert np.mean(clues["all"]) - np.mean(clues["without"]) == pytest.approx(1, abs=4 * scale * math.sqrt(2 / 150))
+    assert np.mean(statistics["all"]) - np.mean(statistics["without"]) == pytest.approx(
+        1, abs=4 * scale * math.sqrt(2 / 150)
+    )
     # 300 numbers: 4 % a deviation, four times that.
-    assert np.std(np.concatenate([one - one.mean() for one in clues.values()])) == pytest.approx(scale, rel=0.165)
+    assert np.std(np.concatenate([one - one.mean() for one in statistics.values()])) == pytest.approx(scale, rel=0.165)
     assert found.bound.shape == "gaussian"
     assert found.bound.epsilon <= found.claimed_epsilon == pytest.approx(4, rel=1e-2)
     assert not found.is_refuted
@@ -412,13 +414,13 @@ def test_the_audit_finds_what_the_noise_allows_and_no_more(make_pooled, data, tm
 
 def test_noise_that_is_left_out_is_caught(make_pooled, data, tmp_path, monkeypatch):
     without_noise(monkeypatch)
-    found = audit(subject_of(make_pooled(), data), 45, tmp_path)
+    found = run_audit(make_subject(make_pooled(), data), 45, tmp_path)
     assert found.membership.auc.value == 1
     assert found.is_refuted
 
 
 def test_where_noise_is_shared_the_sum_is_what_is_audited(make_pooled, data, tmp_path):
-    subject = subject_of(make_pooled(num_sharers=2), data)
+    subject = make_subject(make_pooled(num_sharers=2), data)
     assert set(subject.others) == {"b"}
-    found = audit(subject, 45, tmp_path)
+    found = run_audit(subject, 45, tmp_path)
     assert not found.is_refuted

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from coreshot.audit.confidence import Estimate
     from coreshot.audit.findings import Findings
-    from coreshot.audit.run import Plan
+    from coreshot.audit.run import AuditPlan
     from coreshot.audit.subject import Subject
     from coreshot.experiments.preset import Preset
 
@@ -63,9 +63,7 @@ def audit(
 
     Example: coreshot audit moons_quick --learner class_mean --trials 300
     """
-    from coreshot.audit.run import audit as run_audit
-    from coreshot.audit.run import check_trials
-    from coreshot.audit.run import plan as plan_audit
+    from coreshot.audit.run import check_trials, plan_audit, run_audit
     from coreshot.experiments.preset import load_preset
     from coreshot.report.audit import write_audit_figure
     from coreshot.runtime.compilation import keep_compiled
@@ -95,7 +93,7 @@ def audit(
 def _subject(
     preset: Preset, learner: str | None, method: str | None, client: str | None, record: int | None, seed: int
 ) -> Subject:
-    from coreshot.audit.subject import subject_of
+    from coreshot.audit.subject import make_subject
 
     if (learner is None) == (method is None):
         learners, methods = (", ".join(sorted(names)) or "none" for names in (preset.learners, preset.methods))
@@ -104,10 +102,10 @@ def _subject(
             f"preset {preset.name} has learners {learners}; methods {methods}."
         )
     study = preset.study(learner, seed) if learner is not None else preset.method_study(str(method), seed)
-    return subject_of(study, preset.task.make(seed), client, record)
+    return make_subject(study, preset.task.make(seed), client, record)
 
 
-def _plan_table(subject: Subject, cost: Plan) -> Table:
+def _plan_table(subject: Subject, cost: AuditPlan) -> Table:
     minutes = f"{cost.seconds / 60:.0f} min" if cost.seconds > 100 else f"{cost.seconds:.0f} s"
     return make_table(
         ("trials", "done", "seconds each", "in parallel", "time, about"),

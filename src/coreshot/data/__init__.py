@@ -3,6 +3,7 @@
 from coreshot.data.digits import Digits
 from coreshot.data.federated import FederatedData as FederatedData
 from coreshot.data.federated import Kind as Kind
+from coreshot.data.federated import Task as Task
 from coreshot.data.handwriting.tasks import Emnist62, Unipen62
 from coreshot.data.synthetic import Moons, Regression
 

@@ -10,9 +10,10 @@ import numpy as np
 from pydantic import Field
 
 from coreshot.config import Count, Positive, settings
+from coreshot.data.display import Display
 from coreshot.data.federated import FederatedData, Kind
 from coreshot.data.partition import Dirichlet
-from coreshot.types import Points, points_of
+from coreshot.types import Points, make_points
 
 HIGHEST_PIXEL = 16
 
@@ -37,6 +38,7 @@ class Digits:
     kind: ClassVar[Kind] = "classification"
     input_shape: ClassVar[tuple[int, ...]] = (8, 8, 1)
     num_outputs: ClassVar[int] = 10
+    display: ClassVar[Display] = Display(high_is_dark=True)
 
     def make(self, seed: int) -> FederatedData:
         _, labels = _digits()
@@ -58,4 +60,4 @@ class Digits:
 
 def _points(rows: np.ndarray) -> Points:
     images, labels = _digits()
-    return points_of(images[rows], np.eye(10, dtype=np.float32)[labels[rows]])
+    return make_points(images[rows], np.eye(10, dtype=np.float32)[labels[rows]])

@@ -8,8 +8,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from coreshot.config import Count, NonNegative, settings
+from coreshot.data.display import CurvePlane, Display, FieldPlane, SummaryColumn
 from coreshot.data.federated import FederatedData, Kind
-from coreshot.types import Points, points_of
+from coreshot.types import Points, make_points
 
 INTERVALS = np.array([(-0.8, -0.6), (-0.2, 0.0), (0.5, 0.8)])
 BETWEEN = np.array([-0.4, 0.25])  # half-way between neighbouring intervals: no client has data there
@@ -32,6 +33,25 @@ class Regression:
     kind: ClassVar[Kind] = "regression"
     input_shape: ClassVar[tuple[int, ...]] = (1,)
     num_outputs: ClassVar[int] = 1
+    display: ClassVar[Display] = Display(
+        plane=CurvePlane(
+            "Regression",
+            x=(-1.2, 1.2),
+            y=(-4.0, 4.0),
+            y_ticks=(-3, 0, 3),
+            true_function=true_function,
+            data_intervals=tuple((low, high) for low, high in INTERVALS.tolist()),
+        ),
+        columns=(
+            SummaryColumn("epistemic_inside", "epistemic inside", ".3f"),
+            SummaryColumn("epistemic_between", "epistemic between", ".3f"),
+            SummaryColumn("epistemic_between", "between / inside", ".2f", divisor="epistemic_inside"),
+        ),
+        columns_note=(
+            "Epistemic: standard deviation of the function over posterior samples, averaged inside the three intervals "
+            "with data and at the two midpoints between them. It is 0 for a MAP arm, which has one sample."
+        ),
+    )
 
     def make(self, seed: int) -> FederatedData:
         clients = {f"client-{index}": self._client(seed, index) for index in range(self.num_clients)}
@@ -57,7 +77,7 @@ class Regression:
         interval = draws.choice(len(INTERVALS), size, p=shares)
         x = draws.uniform(INTERVALS[interval, 0], INTERVALS[interval, 1])[:, None]
         y = true_function(x)
-        return points_of(x, y + self.noise_scale * draws.normal(size=y.shape)), points_of(x, y)
+        return make_points(x, y + self.noise_scale * draws.normal(size=y.shape)), make_points(x, y)
 
 
 @settings
@@ -72,6 +92,7 @@ class Moons:
     kind: ClassVar[Kind] = "classification"
     input_shape: ClassVar[tuple[int, ...]] = (2,)
     num_outputs: ClassVar[int] = 2
+    display: ClassVar[Display] = Display(plane=FieldPlane("Two moons", x=(-1.7, 2.7), y=(-1.35, 1.75)))
 
     def make(self, seed: int) -> FederatedData:
         clients = {
@@ -89,4 +110,4 @@ class Moons:
         # make_moons spaces its points evenly; a random subset of a larger set has the randomness of a sample.
         x, label = make_moons(10 * size, noise=self.noise_scale, random_state=int(draws.integers(2**31)))
         keep = draws.choice(10 * size, size, replace=False)
-        return points_of(x[keep], np.eye(2)[label[keep]])
+        return make_points(x[keep], np.eye(2)[label[keep]])

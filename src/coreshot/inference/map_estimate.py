@@ -14,14 +14,14 @@ from coreshot.inference.posterior import SamplePosterior
 from coreshot.inference.protocol import Info
 from coreshot.keys import named_key
 from coreshot.models import LogDensity
-from coreshot.models.training import OPTIMIZERS, ascend, draw_batch, shifted
+from coreshot.models.training import OptimizerName, ascend, draw_batch, make_optimizer, shifted
 from coreshot.types import Params, PRNGKey
 
 
 def climb(
     log_density: LogDensity,
     params: Params,
-    optimizer: str,
+    optimizer: OptimizerName,
     step_size: float,
     num_steps: int,
     key: PRNGKey,
@@ -29,7 +29,7 @@ def climb(
     max_shift: int = 0,
 ) -> Params:
     """num_steps of the optimiser on the log density per observation, so that a step size means the same for any amount of data."""
-    solver = OPTIMIZERS[optimizer](step_size)
+    solver = make_optimizer(optimizer, step_size)
     scale = 1.0 / log_density.num_observations
 
     def seen(key: PRNGKey, params: Params) -> Float[Array, ""]:

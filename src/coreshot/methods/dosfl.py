@@ -42,8 +42,7 @@ from coreshot.keys import client_key
 from coreshot.learners.starts import first_labels, noise_around_mean
 from coreshot.methods.protocol import Answers, Invitation, OnChunk, PointInference
 from coreshot.models import Model
-from coreshot.models.optimizers import Optimizer
-from coreshot.models.training import draw_batch
+from coreshot.models.training import Optimizer, draw_batch
 from coreshot.privacy.guarded_records import Records
 from coreshot.privacy.releases import Release
 from coreshot.types import Params, Points, PRNGKey

@@ -36,8 +36,8 @@ from coreshot.methods.fed_avg import local_deltas, server_step
 from coreshot.methods.protocol import Answers, Invitation, OnChunk, PointInference
 from coreshot.methods.rounds import RoundState, Update
 from coreshot.models import Model
-from coreshot.models.optimizers import Optimizer
-from coreshot.privacy.guarded_records import Records, exactly
+from coreshot.models.training import Optimizer
+from coreshot.privacy.guarded_records import Records, exact_points
 from coreshot.privacy.releases import Release
 from coreshot.types import Params, Points, PRNGKey
 from coreshot.wire.messages import Message, named_leaves
@@ -105,7 +105,7 @@ class FedPa:
         else:
             run = partial(_posterior_deltas, model, self, params)
         return _rounds.answer(
-            model, run, key, message.round, exactly(clients, "local steps"), self.batch_size, self.local_steps
+            model, run, key, message.round, exact_points(clients, "local steps"), self.batch_size, self.local_steps
         )
 
     def read(self, model: Model, client: str, message: Message) -> Update:

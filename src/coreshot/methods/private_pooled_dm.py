@@ -176,7 +176,7 @@ class PrivatePooledDm:
             start_value=self.start_value,
         )
         keys, alone = key[None], jax.tree.map(lambda array: array[None], means)
-        start = matching.begin(keys, model, state.networks, alone, jnp.ones(1))
+        start = matching.begin_matching(keys, model, state.networks, alone, jnp.ones(1))
         found, _ = learn(model, matching, ["server, round 0"], keys, start, lambda clients: None)
         x, y = found.points.x[0], found.points.y[0]
         # A class that is empty but for noise still counts as a record, or there might be no observation at all.

@@ -122,7 +122,7 @@ class PrivateSpectral:
     def _steps(self) -> tuple[float, float]:
         """Of the Gram matrix and of the cross moments on the wire, in the whole numbers of their units."""
         noise = deviations(noise_multiplier(self.privacy), CROSS_SHARE, noise_share(self.num_sharers or 1))
-        return step_below(noise.beside * UNIT**2, self.num_sharers), step_below(
+        return step_below(noise.off_diagonal * UNIT**2, self.num_sharers), step_below(
             noise.cross * CROSS_UNIT, self.num_sharers
         )
 

@@ -17,7 +17,7 @@ from coreshot.errors import CoreshotError
 from coreshot.keys import client_key, named_key
 from coreshot.methods.protocol import Answers
 from coreshot.models import Model
-from coreshot.types import Params, Points, PRNGKey, pad_points, room
+from coreshot.types import Params, Points, PRNGKey, pad_points, padded_size
 from coreshot.wire.messages import Message, named_leaves, tree_of
 
 CLIENTS_AT_ONCE = (
@@ -122,7 +122,7 @@ def answer(
     at_once = 1 if model.is_wide else CLIENTS_AT_ONCE
 
     def run_group(names: list[str]) -> dict[str, dict[str, Params]]:
-        size = max(room(clients[name].num_points) for name in names)
+        size = max(padded_size(clients[name].num_points) for name in names)
         # A group that is not full is filled with its last client: one that is alone, at its own site, then rounds as one among others.
         full = [*names, *[names[-1]] * (at_once - len(names))]
         points = jax.tree.map(lambda *arrays: jnp.stack(arrays), *[pad_points(clients[name], size) for name in full])
@@ -147,7 +147,7 @@ def answer(
 def _equal_shapes(clients: Mapping[str, Points], plans: Mapping[str, np.ndarray], at_once: int) -> list[list[str]]:
     groups: dict[tuple[int, ...], list[str]] = {}
     for name, points in clients.items():
-        groups.setdefault((room(points.num_points), *plans[name].shape), []).append(name)
+        groups.setdefault((padded_size(points.num_points), *plans[name].shape), []).append(name)
     return [names[first : first + at_once] for names in groups.values() for first in range(0, len(names), at_once)]
 
 

@@ -55,8 +55,8 @@ def fit_private_head(
     """From the sums over clients of rows' products and of rows times one-hot labels. The last row is the constant: it counts records and classes."""
     size, outputs = cross.shape
     centre = np.eye(outputs) - 1 / outputs
-    spectrum = denoised(gram, noise.beside)
-    ridge = max(RIDGE * noise.beside * np.sqrt(size), 1e-9 * float(np.mean(spectrum.sizes)) + 1e-12)
+    spectrum = denoised(gram, noise.off_diagonal)
+    ridge = max(RIDGE * noise.off_diagonal * np.sqrt(size), 1e-9 * float(np.mean(spectrum.sizes)) + 1e-12)
     gains = 1 / (spectrum.sizes + ridge)
     along = spectrum.vectors.T @ (cross @ centre)
     mean = spectrum.vectors @ (gains[:, None] * along)

@@ -1,4 +1,4 @@
-"""study.toml: the agreement as a file that a person can read, send around and sign. Its hash binds every coreset to it."""
+"""study.toml: the agreement as a file that a person can read, send and sign. Its hash is in every coreset."""
 
 from __future__ import annotations
 
@@ -87,7 +87,8 @@ def _build_study(values: Mapping[str, Any], where: str) -> Study:
     target = target_of(outline.target, f"{where}, target")
     if isinstance(target, Classes) != (outline.task == "classification"):
         raise CoreshotError(
-            f"{where}: a classification has a target with classes, a regression one with a range; make task and [target] agree."
+            f"{where}: a classification has a target with classes, a regression one with a range; "
+            "make task and [target] agree."
         )
     if isinstance(inputs, Table) and any(column.name == target.name for column in inputs.columns):
         raise CoreshotError(f"{where}: {target.name!r} is both a column and the target; remove it from the table.")

@@ -116,7 +116,7 @@ class Study:
         return {key: value for key, value in (("inputs", self.inputs), ("target", self.target)) if value is not None}
 
     def canonical(self) -> dict[str, Any]:
-        """What was agreed, without settings at their defaults, so that a later version's new setting changes nothing."""
+        """What was agreed, without settings at their defaults: a later version's new setting changes nothing."""
         return {
             "format": HASH_FORMAT,
             **canonical(self.agreement),

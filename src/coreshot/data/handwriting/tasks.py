@@ -11,11 +11,12 @@ from pydantic import Field
 
 from coreshot.config import Count, settings
 from coreshot.data import store as shelf
+from coreshot.data.display import Display
 from coreshot.data.federated import FederatedData, Kind
-from coreshot.data.handwriting.labels import NUM_CLASSES
+from coreshot.data.handwriting.labels import CHARACTERS, NUM_CLASSES
 from coreshot.data.handwriting.pixels import IMAGE_SHAPE
 from coreshot.errors import CoreshotError
-from coreshot.types import Points, points_of
+from coreshot.types import Points, make_points
 
 TEST_STREAM = 2**32  # client streams are CRC-32 numbers, which are smaller
 
@@ -34,6 +35,7 @@ class Handwriting:
     kind: ClassVar[Kind] = "classification"
     input_shape: ClassVar[tuple[int, ...]] = (*IMAGE_SHAPE, 1)
     num_outputs: ClassVar[int] = NUM_CLASSES
+    display: ClassVar[Display] = Display(class_names=tuple(CHARACTERS), high_is_dark=True)
     task: ClassVar[str] = "handwriting"
     where_from: ClassVar[str] = ""
 
@@ -95,7 +97,7 @@ class Handwriting:
 
 def _points(data: shelf.ImageSet, rows: np.ndarray) -> Points:
     images = data.images[rows].astype(np.float32)[..., None] / np.float32(255)
-    return points_of(images, np.eye(NUM_CLASSES, dtype=np.float32)[data.labels[rows]])
+    return make_points(images, np.eye(NUM_CLASSES, dtype=np.float32)[data.labels[rows]])
 
 
 @settings
