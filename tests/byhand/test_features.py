@@ -7,8 +7,9 @@ import pytest
 from coreshot.errors import CoreshotError
 from coreshot.models import Model
 from coreshot.models.networks import ConvNet, Mlp
-from coreshot.spectral.features import Identity, RandomConv, RandomVector, cell_averages, feature_map, public_strokes
+from coreshot.spectral.features import Identity, RandomConv, RandomVector, cell_averages, feature_map
 from coreshot.spectral.frozen_network import FOLDER, Frozen, save_network
+from coreshot.spectral.public_images import draw_strokes
 
 IMAGES = np.random.default_rng(0).uniform(size=(70, 8, 8, 1)).astype(np.float32)
 CONV = RandomConv(dimension=20, num_filters=6, size=3, grid=3)
@@ -63,11 +64,11 @@ def test_rectifiers_have_the_arc_cosine_kernel():
     assert features[0] @ features[1] / 40_000 == pytest.approx(wanted, rel=0.05)
 
 
-def test_public_strokes_are_drawn_from_the_key_alone():
-    one = public_strokes(jax.random.key(0), 5, (28, 28, 1))
+def test_strokes_are_drawn_from_the_key_alone():
+    one = draw_strokes(jax.random.key(0), 5, (28, 28, 1))
     assert one.shape == (5, 28, 28, 1)
     assert 0.02 < float(one.mean()) < 0.4  # ink on paper
-    assert not np.allclose(one, public_strokes(jax.random.key(1), 5, (28, 28, 1)))
+    assert not np.allclose(one, draw_strokes(jax.random.key(1), 5, (28, 28, 1)))
 
 
 @pytest.mark.parametrize(

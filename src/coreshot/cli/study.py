@@ -24,7 +24,7 @@ from coreshot.errors import CoreshotError
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from coreshot.data.files import Encoded
+    from coreshot.data.files import EncodedRecords
     from coreshot.data.schema import Finding
     from coreshot.study import Study
 
@@ -171,7 +171,7 @@ def distill(
     print_result(values, as_json, parts)
 
 
-def _distilled(study: Study, records: Encoded, client: str, seed: int, out: Path) -> bytes:
+def _distilled(study: Study, records: EncodedRecords, client: str, seed: int, out: Path) -> bytes:
     """The message, which is also written to `out`. A run that is stopped keeps its state in a file beside `out`."""
     import threading
     from contextlib import nullcontext

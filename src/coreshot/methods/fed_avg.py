@@ -36,7 +36,7 @@ from coreshot.models import Model
 from coreshot.models.training import Optimizer
 from coreshot.privacy.releases import Release
 from coreshot.types import Params, Points, PRNGKey
-from coreshot.wire.messages import Message, named_leaves
+from coreshot.wire.messages import Message, flatten_tree
 
 
 @settings
@@ -61,7 +61,7 @@ class FedAvg(RoundMethod):
         if state.round >= state.end:
             return None
         cohort = _rounds.choose_cohort(key, state.round, clients, self.cohort_size)
-        message = Message(self.message_kind(state), state.round, named_leaves("params", state.params))
+        message = Message(self.message_kind(state), state.round, flatten_tree("params", state.params))
         return Invitation(cohort, message)
 
     def local_work(self, model: Model, inbox: Sequence[Message]) -> LocalWork:
