@@ -1,7 +1,10 @@
-"""Can the spectral posterior teach a ConvNet in later rounds? FedAvg whose clients' labels are mixed with the posterior's probabilities.
+"""Can the spectral posterior teach a ConvNet in later rounds? FedAvg whose clients' labels are mixed with the
+posterior's probabilities.
 
-`python benchmarks/spectral_teacher.py unipen62_quick spectral_unipen62 spectral_260 --rounds 20 --seed 100`: a preset with the method fed_avg_10,
-one with a spectral method, and that method's name. Clients get the posterior once (d x classes floats) and use it on their own records only.
+`python benchmarks/spectral_teacher.py unipen62_quick spectral_unipen62 spectral_260 --rounds 20 --seed 100`: a preset
+with the method fed_avg_10,
+one with a spectral method, and that method's name. Clients get the posterior once (d x classes floats) and use it on
+their own records only.
 """
 
 from __future__ import annotations

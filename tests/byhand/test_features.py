@@ -32,7 +32,9 @@ def test_the_last_column_is_the_constant_one():
 
 
 def test_contrast_does_not_matter():
-    """Patches are divided by their deviation: far above the floor, twice the contrast is the same features; near it, it is not."""
+    """Patches are divided by their deviation: far above the floor, twice the contrast is the same features; near
+    it, it is not.
+    """
     drawn = feature_map(CONV, jax.random.key(1), (8, 8, 1))
     strong, twice, faint = (drawn(scale * IMAGES)[:, :-1] for scale in (20.0, 40.0, 0.1))
     assert np.linalg.norm(strong - twice) < 0.01 * np.linalg.norm(strong)

@@ -66,7 +66,8 @@ COMPILED = {
 IN_ROUNDS = [case for case in SETTINGS if case != "dosfl"]
 P, INPUTS, OUTPUTS = 22, 2, 2  # of the small model
 ADAMS = 1 + 2 * P  # a count and two moments
-# Numbers down and up for one client in one round; n_m goes up with each message. DOSFL: 3 steps of 2 points, and their step sizes, once.
+# Numbers down and up for one client in one round; n_m goes up with each message. DOSFL: 3 steps of 2 points, and
+# their step sizes, once.
 FLOATS = {
     "fed_avg": (P, P + 1),
     "fed_pa": (P, P + 1),
@@ -229,7 +230,9 @@ def test_a_second_run_does_not_compile_again(case, make_method_study, clients, f
 
 @pytest.mark.parametrize("case", SETTINGS)
 def test_a_client_answers_the_same_alone_and_padded_in_a_group(make_method_study, clients, case, monkeypatch):
-    """a has 5 points: as they are when alone, padded to 8 beside c, which has 7; both exchanges of MIME. DOSFL's clients are never grouped."""
+    """a has 5 points: as they are when alone, padded to 8 beside c, which has 7; both exchanges of MIME. DOSFL's
+    clients are never grouped.
+    """
     study = make_method_study(case)
     state = study.method.init(jax.random.key(0), study.model, study.shared_key)
     inboxes = {"a": [], "ac": []}

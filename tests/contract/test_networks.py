@@ -1,4 +1,6 @@
-"""Every network of the registry keeps its contract: its weights depend on the key, its outputs on their own input alone."""
+"""Every network of the registry keeps its contract: its weights depend on the key, its outputs on their own input
+alone.
+"""
 
 import jax
 import numpy as np

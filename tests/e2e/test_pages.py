@@ -165,7 +165,8 @@ def test_a_keyboard_reaches_everything(visit, page_path):
     assert seen.page.evaluate("document.querySelector('details').open")
 
 
-BAD = """<!doctype html><title>bad</title><img src="http://127.0.0.1:9/x.png" alt=""><script>console.log("hello"); nowhere()</script>
+BAD = """<!doctype html><title>bad</title><img src="http://127.0.0.1:9/x.png" alt="">
+<script>console.log("hello"); nowhere()</script>
 <div style="width: 900px">wide</div>"""
 
 

@@ -146,13 +146,11 @@ def _wire(preset: Preset, name: str, data: FederatedData, num_seeds: int) -> str
         learner = preset.learners[name]
         cost = learner.cost(study.model, points.num_points)
         coreset = _example_coreset(cost, study.model, learner.num_points or points.num_points)
-        for direction, message in (
-            ("down", Message("invitation", 0, {})),
-            ("up", coreset_message(coreset, study.model, 0, learner.coding)),
-        ):
-            releases = study.releases if direction == "up" else ()
-            encoded = encode_message(message, study_hash=study.hash, client=client, releases=releases)
-            ledger.book(direction, client, message, encoded)  # type: ignore[arg-type]
+        invitation = Message("invitation", 0, {})
+        ledger.book("down", client, invitation, encode_message(invitation, study_hash=study.hash, client=client))
+        reply = coreset_message(coreset, study.model, 0, learner.coding)
+        encoded = encode_message(reply, study_hash=study.hash, client=client, releases=study.releases)
+        ledger.book("up", client, reply, encoded)
     up, down = num_seeds * ledger.bytes("up"), num_seeds * ledger.bytes("down")
     return f"{num_seeds * ledger.floats('up'):,} floats, {up:,} bytes up; {down:,} bytes down"
 

@@ -195,7 +195,7 @@ class Dosfl(OneRoundMethod):
 def replay(
     model: Model, num_epochs: int, params: Params, distilled: Distilled, mask: Float[Array, " steps"] | None = None
 ) -> Params:
-    """SGD over the distilled batches in order, num_epochs times. Its gradient keeps one copy of the weights per step."""
+    """SGD over the distilled batches in order, num_epochs times. Its gradient keeps a copy of the weights per step."""
     if mask is not None:
         distilled = replace(distilled, step_size=distilled.step_size * mask)
 
