@@ -1,4 +1,4 @@
-"""What a report must know about a task to draw and label it. Reports know no task by name: tasks describe themselves."""
+"""What a report needs of a task to draw and label it. Reports know no task by name: a task describes itself."""
 
 from __future__ import annotations
 
