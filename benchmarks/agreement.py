@@ -13,7 +13,7 @@ from safetensors.numpy import save_file
 from updates import UPDATES
 
 from coreshot.learners.bpc_fkl import chain_ends, kl_gradient
-from coreshot.types import Params, points_of
+from coreshot.types import Params, make_points
 
 NUM_POINTS, CHAIN_LENGTH = 4, 5  # fewer points than a batch: nothing is drawn
 
@@ -43,7 +43,7 @@ def case(name: str) -> dict[str, np.ndarray]:
     draws = np.random.default_rng(0)
     x = draws.random((NUM_POINTS, *update.input_shape), np.float32)
     label = draws.integers(update.num_outputs, size=NUM_POINTS)
-    points = points_of(x, np.eye(update.num_outputs, dtype=np.float32)[label])
+    points = make_points(x, np.eye(update.num_outputs, dtype=np.float32)[label])
     start, end = (model.init(jax.random.key(seed)) for seed in range(2))
     coreset_end = jax.jit(chain_ends, static_argnums=(0, 1))(
         learner, model, points, jax.random.key(2), ravel_pytree(start)[0][None]

@@ -22,7 +22,7 @@ from jax.flatten_util import ravel_pytree
 from updates import CHANNELS, DENSE, EMNIST, Update
 
 from coreshot.learners.bpc_fkl import chain_ends
-from coreshot.types import Points, points_of
+from coreshot.types import Points, make_points
 
 CORES = os.cpu_count() or 1
 SIZE = 2048
@@ -51,7 +51,7 @@ def step_flops(update: Update) -> int:
 
 def some_points(update: Update) -> Points:
     x = jax.random.uniform(jax.random.key(0), (update.num_points, *update.input_shape))
-    return points_of(x, jnp.eye(update.num_outputs)[jnp.arange(update.num_points) % update.num_outputs])
+    return make_points(x, jnp.eye(update.num_outputs)[jnp.arange(update.num_points) % update.num_outputs])
 
 
 def compiled_chain(update: Update) -> Callable[[int], None]:

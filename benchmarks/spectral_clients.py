@@ -16,7 +16,7 @@ from peak_memory import UNIT
 
 from coreshot.experiments.preset import load_preset
 from coreshot.runtime.simulate import simulate
-from coreshot.types import Points, points_of
+from coreshot.types import Points, make_points
 from coreshot.wire.ledger import Ledger
 
 IMAGES_EACH = 230
@@ -27,7 +27,7 @@ def some_clients(first: int, num: int, shape: tuple[int, ...], num_classes: int)
     def one(seed: int) -> Points:
         draws = np.random.default_rng(seed)
         images = draws.random((IMAGES_EACH, *shape), np.float32)
-        return points_of(images, np.eye(num_classes, dtype=np.float32)[draws.integers(num_classes, size=IMAGES_EACH)])
+        return make_points(images, np.eye(num_classes, dtype=np.float32)[draws.integers(num_classes, size=IMAGES_EACH)])
 
     return {f"client-{seed}": one(seed) for seed in range(first, first + num)}
 

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from coreshot.data.federated import FederatedData
+from coreshot.experiments.job import Job
 from coreshot.experiments.preset import load_preset
-from coreshot.experiments.run import Job
 from coreshot.fitted.metrics import metrics, sums
 from coreshot.keys import named_key
 from coreshot.runtime.simulate import simulate

@@ -29,7 +29,7 @@ from coreshot.methods import OneShot
 from coreshot.models import Model
 from coreshot.models.networks import Mlp
 from coreshot.study import Agreement, Study
-from coreshot.types import Params, Points, points_of
+from coreshot.types import Params, Points, make_points
 
 jax.config.update("jax_platforms", "cpu")
 
@@ -151,7 +151,7 @@ def linear_points() -> Points:
     """24 observations of 0.3 + x0 - 0.5 x1, with noise 0.5."""
     draws = np.random.default_rng(7)
     x = draws.normal(size=(24, 2))
-    return points_of(x, (0.3 + x @ [1.0, -0.5] + 0.5 * draws.normal(size=24))[:, None])
+    return make_points(x, (0.3 + x @ [1.0, -0.5] + 0.5 * draws.normal(size=24))[:, None])
 
 
 # Small classification and regression problems for everything that learns.
@@ -167,9 +167,9 @@ def small_points(kind: str, seed: int, num_points: int) -> Points:
     draws = np.random.default_rng(seed)
     x = draws.normal(size=(num_points, 2))
     if kind == "regression":
-        return points_of(x, np.sin(x[:, :1]) + 0.3 * draws.normal(size=(num_points, 1)))
+        return make_points(x, np.sin(x[:, :1]) + 0.3 * draws.normal(size=(num_points, 1)))
     label = np.arange(num_points) % 2
-    return points_of(x + 2.0 * label[:, None], np.eye(2)[label])
+    return make_points(x + 2.0 * label[:, None], np.eye(2)[label])
 
 
 @pytest.fixture(scope="session")
@@ -178,7 +178,7 @@ def make_model() -> Callable[[str], Model]:
 
 
 @pytest.fixture(scope="session")
-def make_points() -> Callable[[str, int, int], Points]:
+def sample_points() -> Callable[[str, int, int], Points]:
     return small_points
 
 

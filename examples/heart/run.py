@@ -36,7 +36,7 @@ from coreshot.models.networks import Mlp
 from coreshot.runtime.simulate import simulate
 from coreshot.study import Agreement, Study
 from coreshot.study.file import read_study
-from coreshot.types import points_of
+from coreshot.types import make_points
 from coreshot.wire.ledger import Ledger
 
 HOSPITALS = ("cleveland", "hungarian", "switzerland", "va")
@@ -129,7 +129,7 @@ def fed_avg(study: Study, train: Split) -> Model:
     rounds = Study(
         agreement, Mlp(hidden=(), activation="relu"), method=decode_named(METHODS, FED_AVG, "example", "method")
     )
-    clients = {name: points_of(x, np.eye(2)[y]) for name, (x, y) in train.items()}
+    clients = {name: make_points(x, np.eye(2)[y]) for name, (x, y) in train.items()}
     state = simulate(jax.random.key(0), rounds, rounds.method, clients, Ledger())  # type: ignore[arg-type]
     return lambda name, x: np.asarray(jax.nn.softmax(rounds.model.apply(state.params, x)))[:, 1]
 

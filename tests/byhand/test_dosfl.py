@@ -8,12 +8,12 @@ import pytest
 from coreshot.errors import CoreshotError
 from coreshot.methods import Dosfl
 from coreshot.methods.dosfl import Distilled, distilled_loss, replay
-from coreshot.models.optimizers import Optimizer
-from coreshot.types import points_of
+from coreshot.models.training import Optimizer
+from coreshot.types import make_points
 from coreshot.wire.messages import Message
 
 START = {"w": jnp.ones(1)}
-DATA = points_of([[1.0]], [[4.0]])  # the loss is (w - 4)^2 / 2 + CONSTANT
+DATA = make_points([[1.0]], [[4.0]])  # the loss is (w - 4)^2 / 2 + CONSTANT
 CONSTANT = 0.5 * np.log(2 * np.pi)
 
 
@@ -119,7 +119,7 @@ def test_no_soft_reset_leaves_the_start(slope):
 def distil(slope, method):
     """One update, and where it began."""
     key = jax.random.key(5)
-    return method.first_guess(jax.random.fold_in(key, 0), slope, DATA), method._distill(
+    return method.initial_batches(jax.random.fold_in(key, 0), slope, DATA), method._distill(
         key, slope, DATA, START, lambda clients: None
     )[0]
 

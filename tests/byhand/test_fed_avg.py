@@ -6,7 +6,7 @@ import pytest
 
 from coreshot.methods import FedAvg
 from coreshot.methods.rounds import plan_batches
-from coreshot.models.optimizers import Optimizer
+from coreshot.models.training import Optimizer
 
 
 def fed_avg(local_steps=1, client=0.0, server=0.0):

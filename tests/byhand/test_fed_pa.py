@@ -5,13 +5,13 @@ import pytest
 from coreshot.config import decode, encode
 from coreshot.errors import CoreshotError
 from coreshot.methods import FedPa
-from coreshot.models.optimizers import Optimizer
-from coreshot.types import points_of
+from coreshot.models.training import Optimizer
+from coreshot.types import make_points
 
 
 @pytest.fixture
 def client():
-    return {"a": points_of([[1.0]], [[9.0]])}
+    return {"a": make_points([[1.0]], [[9.0]])}
 
 
 def fed_pa(local_steps=2, num_samples=2, shrinkage=1.0, burn_in_rounds=0, burn_in_steps=0, momentum=0.0):

@@ -5,8 +5,8 @@ import pytest
 
 from coreshot.methods import Mime
 from coreshot.methods.rounds import full_gradient
-from coreshot.models.optimizers import Optimizer
-from coreshot.types import points_of
+from coreshot.models.training import Optimizer
+from coreshot.types import make_points
 
 
 def mime(local_steps=1, server_step_size=1.0, is_lite=False, optimizer=None):
@@ -89,5 +89,5 @@ def test_adam_counts_rounds_and_not_local_steps(play, clients, is_lite):
 @pytest.mark.parametrize("batch_size", [1, 2, 3, 7])
 def test_full_gradient_does_not_depend_on_its_batches(slope, batch_size):
     """x = 1, 2, 3 and y = 1: (w 14 - 6) / 3 = 8/3 at w = 1."""
-    points = points_of([[1.0], [2.0], [3.0]], [[1.0], [1.0], [1.0]])
+    points = make_points([[1.0], [2.0], [3.0]], [[1.0], [1.0], [1.0]])
     assert float(full_gradient(slope, {"w": jnp.ones(1)}, points, batch_size)["w"][0]) == pytest.approx(8 / 3, rel=1e-6)

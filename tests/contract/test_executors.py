@@ -19,8 +19,8 @@ def study(make_study):
 
 
 @pytest.fixture(scope="module")
-def clients(make_points):
-    return {name: make_points("classification", index, 8) for index, name in enumerate("abc")}
+def clients(sample_points):
+    return {name: sample_points("classification", index, 8) for index, name in enumerate("abc")}
 
 
 def run(study, clients, executor, replies=None):

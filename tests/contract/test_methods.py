@@ -18,7 +18,7 @@ from coreshot.methods.fed_avg import local_deltas as fed_avg_compiled
 from coreshot.methods.fed_pa import _posterior_deltas as fed_pa_compiled
 from coreshot.methods.mime import _corrected_deltas as mime_compiled
 from coreshot.methods.mime import _lite_updates as mime_lite_compiled
-from coreshot.privacy.guarded_records import behind_doors
+from coreshot.privacy.guarded_records import guard_records
 from coreshot.runtime.simulate import simulate
 from coreshot.study import Study
 from coreshot.wire.ledger import Ledger
@@ -100,9 +100,9 @@ def make_method_study(make_study):
 
 
 @pytest.fixture(scope="module")
-def clients(make_points):
+def clients(sample_points):
     """Of 5, 7 and 7 points."""
-    return {name: make_points("classification", seed, 5 if name == "a" else 7) for seed, name in enumerate("abc")}
+    return {name: sample_points("classification", seed, 5 if name == "a" else 7) for seed, name in enumerate("abc")}
 
 
 def run(study, clients, seed=0):
@@ -156,7 +156,7 @@ def exchange(study, state, clients, inbox, seed=0):
     key = jax.random.key(seed)
     message = study.method.send(key, study.model, state, tuple(clients)).message
     inbox = [*inbox, message]
-    asked = behind_doors(clients, study.releases)
+    asked = guard_records(clients, study.releases)
     answers = study.method.reply(key, study.model, asked, inbox, study.shared_key, lambda clients: None)
     assert all(records.used == {release.name for release in study.releases} for records in asked.values()), (
         "declared is what is used"
@@ -242,7 +242,7 @@ def test_a_client_answers_the_same_alone_and_padded_in_a_group(make_method_study
     for _ in range(2 if case == "mime" else 1):
         answers = {}
         for names, room in (("a", lambda size: size), ("ac", lambda size: 8)):
-            monkeypatch.setattr(_rounds, "room", room)
+            monkeypatch.setattr(_rounds, "padded_size", room)
             inboxes[names], answers[names] = exchange(
                 study, state, {name: clients[name] for name in names}, inboxes[names]
             )
@@ -267,8 +267,8 @@ def asked(study, clients, seed=0):
 
 
 @pytest.fixture(scope="module")
-def many(make_points):
-    return {f"client-{index}": make_points("classification", index, 6) for index in range(6)}
+def many(sample_points):
+    return {f"client-{index}": sample_points("classification", index, 6) for index in range(6)}
 
 
 @pytest.mark.parametrize("case", IN_ROUNDS)

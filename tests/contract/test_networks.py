@@ -8,7 +8,7 @@ from coreshot.config import decode_named, encode_named
 from coreshot.errors import CoreshotError
 from coreshot.models import Model
 from coreshot.models.networks import NETWORKS
-from coreshot.types import pad_points, points_of
+from coreshot.types import make_points, pad_points
 
 SETTINGS = {
     "convnet": {"channels": [2, 3], "dense": [4]},
@@ -77,7 +77,7 @@ def test_an_output_does_not_depend_on_the_rest_of_the_batch(model, init, inputs)
 
 def test_padding_adds_nothing(model, init, inputs):
     """To 1e-5: sums are split differently for other shapes, and normalisation of small groups magnifies that."""
-    points = points_of(inputs, np.eye(3, dtype=np.float32)[[0, 1, 2, 0, 1]])
+    points = make_points(inputs, np.eye(3, dtype=np.float32)[[0, 1, 2, 0, 1]])
     params, log_prob = init(jax.random.key(0)), jax.jit(model.log_prob)
     assert float(log_prob(params, points)) == pytest.approx(float(log_prob(params, pad_points(points, 9))), rel=1e-5)
 

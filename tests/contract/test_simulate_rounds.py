@@ -13,10 +13,10 @@ from coreshot.experiments.round_log import RoundLog, Watch, checkpoint_path, res
 from coreshot.fitted.metrics import Metrics, metrics, sums
 from coreshot.keys import named_key
 from coreshot.methods import METHODS, FedAvg, Mime
-from coreshot.privacy.guarded_records import behind_doors
+from coreshot.privacy.guarded_records import guard_records
 from coreshot.progress import Silent
 from coreshot.runtime.simulate import simulate
-from coreshot.types import points_of
+from coreshot.types import make_points
 from coreshot.wire.ledger import Entry, Ledger
 
 SGD = {"name": "sgd", "step_size": 0.05, "momentum": 0.9}
@@ -51,15 +51,15 @@ def make_rounds(make_study):
 
 
 @pytest.fixture(scope="module")
-def clients(make_points):
-    return {name: make_points("regression", seed, 6) for seed, name in enumerate("abc")}
+def clients(sample_points):
+    return {name: sample_points("regression", seed, 6) for seed, name in enumerate("abc")}
 
 
 @pytest.fixture(scope="module")
-def huge(make_points):
+def huge(sample_points):
     """Inputs whose squares float32 cannot hold. More points than the others have, so that the others' group is the same without it."""
-    points = make_points("regression", 9, 20)
-    return points_of(1e30 * points.x, points.y)
+    points = sample_points("regression", 9, 20)
+    return make_points(1e30 * points.x, points.y)
 
 
 def measure(state):
@@ -141,7 +141,7 @@ def by_hand(study, clients, absent):
         answers = method.reply(
             named_key(KEY, "clients"),
             model,
-            behind_doors(asked, study.releases),
+            guard_records(asked, study.releases),
             inbox,
             study.shared_key,
             lambda clients: None,

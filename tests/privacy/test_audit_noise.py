@@ -9,13 +9,13 @@ from coreshot.audit.bound import lower_bound
 from coreshot.audit.statistics import moment_statistic
 from coreshot.config import decode_named
 from coreshot.methods import METHODS
-from coreshot.methods.private_spectral import CROSS_SHARE, STATISTICS, _rows
+from coreshot.methods.private_spectral import CROSS_SHARE, STATISTICS, moment_rows
 from coreshot.privacy import gaussian_moments
 from coreshot.privacy.gaussian_moments import LABEL_UNIT, UNIT, Deviations, noisy_moments
-from coreshot.privacy.guarded_records import behind_doors
+from coreshot.privacy.guarded_records import guard_records
 from coreshot.privacy.promise import promised_epsilon
 from coreshot.study import Study
-from coreshot.types import points_of
+from coreshot.types import make_points
 
 CONFIDENCE = 0.999  # of each bound: in 20 of them one false accusation has a chance of 2 %, at the very most
 # Trials with and without the canary, by epsilon: about as many as half the noise needs to be caught.
@@ -46,14 +46,14 @@ def audited(study, seed, num_trials):
     """As `coreshot audit`, less the wire: the mechanism itself, thousands of times on the same rows."""
     draws = np.random.default_rng(seed)
     num = 20 + 5 * seed
-    points = points_of(draws.normal(size=(num, 2)), np.eye(2)[draws.integers(2, size=num)])
-    rows, labels = _rows(study.method.map_of(study.model, study.shared_key), points)
+    points = make_points(draws.normal(size=(num, 2)), np.eye(2)[draws.integers(2, size=num)])
+    rows, labels = moment_rows(study.method.draw_public(study.model, study.shared_key), points)
 
     def statistics(num_records):
         def rows_of(_):
             return rows[:num_records], labels[:num_records]
 
-        doors = [behind_doors({"a": points}, study.releases)["a"] for _ in range(num_trials)]  # each opens once
+        doors = [guard_records({"a": points}, study.releases)["a"] for _ in range(num_trials)]  # each opens once
         noisy = [noisy_moments(records, STATISTICS, rows_of, CROSS_SHARE) for records in doors]
         gram = symmetric(np.stack([one.gram for one in noisy]) / UNIT**2, rows.shape[1])
         cross = np.stack([one.cross for one in noisy]) / (UNIT * LABEL_UNIT)

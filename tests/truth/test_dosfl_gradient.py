@@ -10,8 +10,8 @@ from coreshot.methods import Dosfl
 from coreshot.methods.dosfl import Distilled, distilled_loss, replay
 from coreshot.models import Model
 from coreshot.models.networks import Mlp
-from coreshot.models.optimizers import Optimizer
-from coreshot.types import Points, points_of
+from coreshot.models.training import Optimizer
+from coreshot.types import Points, make_points
 
 BATCH = 256  # points a distilled step: of 66 activations each, against 1,153 weights
 FEW, MANY = 10, 100  # distilled steps
@@ -47,8 +47,8 @@ def model(make_model):
 
 
 @pytest.fixture(scope="module")
-def points(make_points):
-    return make_points("classification", 0, 6)
+def points(sample_points):
+    return sample_points("classification", 0, 6)
 
 
 @pytest.fixture(scope="module")
@@ -117,7 +117,7 @@ def unchecked_replay(model, num_epochs, params, distilled):
 def bytes_a_step(replay, model, num_epochs):
     """What the gradient's working memory grows by for each distilled step."""
     start = jax.eval_shape(model.init, jax.random.key(0))
-    real = points_of(np.zeros((BATCH, 1)), np.zeros((BATCH, 1)))
+    real = make_points(np.zeros((BATCH, 1)), np.zeros((BATCH, 1)))
 
     def size(num_steps):
         shapes = [

@@ -10,7 +10,7 @@ from coreshot.fitted.metrics import Sums, class_sums, metrics, sums
 from coreshot.inference.posterior import SamplePosterior
 from coreshot.models import Model
 from coreshot.models.networks import Mlp
-from coreshot.types import Points, points_of
+from coreshot.types import Points, make_points
 
 NUM_FORECASTS = 40_000
 
@@ -74,7 +74,7 @@ def test_a_posterior_of_known_probabilities(classes):
     """Through sums: two samples whose probabilities average to (0.5, 0.3, 0.2), seen by three points."""
     each = np.array([[0.8, 0.1, 0.1], [0.2, 0.5, 0.3]])
     posterior = constant_posterior(classes, np.log(each))
-    test = points_of(np.zeros((3, 1)), np.eye(3)[[0, 0, 1]])
+    test = make_points(np.zeros((3, 1)), np.eye(3)[[0, 0, 1]])
     found = metrics(classes, sums(classes, posterior, test))
     assert found.accuracy == pytest.approx(2 / 3)
     assert found.nll == pytest.approx(-(2 * np.log(0.5) + np.log(0.3)) / 3, rel=1e-5)
@@ -150,7 +150,7 @@ def test_sums_of_two_batches_add_to_those_of_all_classification(classes):
             }
         },
     )
-    test = points_of(draws.normal(size=(50, 1)), np.eye(3)[draws.integers(3, size=50)])
+    test = make_points(draws.normal(size=(50, 1)), np.eye(3)[draws.integers(3, size=50)])
     one, two = split(test, 17)
     merged = as_values(Sums() + sums(classes, posterior, one) + sums(classes, posterior, two))
     whole = as_values(sums(classes, posterior, test))
@@ -164,7 +164,7 @@ def test_sums_of_two_batches_add_to_those_of_all_classification(classes):
 def test_sums_of_two_batches_add_to_those_of_all_regression(line):
     draws = np.random.default_rng(4)
     posterior = constant_posterior(line, draws.normal(size=(4, 1)))
-    test = points_of(draws.normal(size=(20, 1)), draws.normal(size=(20, 1)))
+    test = make_points(draws.normal(size=(20, 1)), draws.normal(size=(20, 1)))
     one, two = split(test, 6)
     merged = metrics(line, sums(line, posterior, one) + sums(line, posterior, two))
     whole = metrics(line, sums(line, posterior, test))
@@ -176,7 +176,7 @@ def test_sums_of_two_batches_add_to_those_of_all_regression(line):
 def test_regression_nll_is_the_density_of_the_mixture(line):
     """Samples at 0 and 1, a target at 0, noise 0.5: the mixture's density is the mean of the two, not of their logs."""
     posterior = constant_posterior(line, [[0.0], [1.0]])
-    found = metrics(line, sums(line, posterior, points_of([[0.0]], [[0.0]])))
+    found = metrics(line, sums(line, posterior, make_points([[0.0]], [[0.0]])))
     at_0 = 1 / (0.5 * np.sqrt(2 * np.pi))
     at_1 = at_0 * np.exp(-0.5 * (1 / 0.5) ** 2)
     assert found.nll == pytest.approx(-np.log((at_0 + at_1) / 2), rel=1e-5)
@@ -186,7 +186,7 @@ def test_regression_nll_is_the_density_of_the_mixture(line):
 
 def test_rmse_is_taken_against_the_truth_where_it_is_known(line):
     posterior = constant_posterior(line, [[1.0]])
-    test, truth = points_of([[0.0], [0.0]], [[3.0], [-1.0]]), points_of([[0.0], [0.0]], [[1.0], [2.0]])
+    test, truth = make_points([[0.0], [0.0]], [[3.0], [-1.0]]), make_points([[0.0], [0.0]], [[1.0], [2.0]])
     assert metrics(line, sums(line, posterior, test)).rmse == pytest.approx(2.0)
     known = metrics(line, sums(line, posterior, test, truth))
     assert known.rmse == pytest.approx(np.sqrt(0.5))

@@ -11,7 +11,7 @@ from coreshot.learners.bpc_fkl import kl_gradient
 from coreshot.models import LogDensity, Model
 from coreshot.models import model as models
 from coreshot.models.networks import ConvNet, Mlp
-from coreshot.types import points_of
+from coreshot.types import make_points
 
 
 @pytest.fixture(scope="module")
@@ -22,7 +22,7 @@ def model():
 @pytest.fixture(scope="module")
 def points():
     draws = np.random.default_rng(0)
-    return points_of(draws.random((7, 8, 8, 1)), np.eye(3)[draws.integers(3, size=7)])
+    return make_points(draws.random((7, 8, 8, 1)), np.eye(3)[draws.integers(3, size=7)])
 
 
 @pytest.fixture(scope="module")

@@ -78,7 +78,7 @@ def _points(study: Study, data: bytes) -> Points | None:
 def _nearness(study: Study, points: Points | None, against: Path) -> dict[str, Any]:
     from coreshot.audit.distances import between_records, compare_distances, to_records
     from coreshot.data.files import read_records
-    from coreshot.types import points_of
+    from coreshot.types import make_points
 
     if points is None:
         raise CoreshotError(
@@ -86,7 +86,7 @@ def _nearness(study: Study, points: Points | None, against: Path) -> dict[str, A
             "there is nothing to measure distances to."
         )
     records = read_records(against, study.inputs, study.target, needs_target=False)  # type: ignore[arg-type]
-    real = points_of(records.x, records.x.reshape(len(records.x), -1)[:, :1])
+    real = make_points(records.x, records.x.reshape(len(records.x), -1)[:, :1])
     found = compare_distances(to_records(points.x, real).tolist(), between_records(real))
     middle = found.quantiles.index(0.5)
     return {

@@ -178,7 +178,7 @@ def _distilled(study: Study, records: EncodedRecords, client: str, seed: int, ou
 
     from coreshot.api import distill as make_coreset
     from coreshot.runtime.compilation import keep_compiled
-    from coreshot.runtime.resumable import StoppedError, ctrl_c_asks_for
+    from coreshot.runtime.resumable import StoppedError, stop_on_interrupt
 
     keep, stop = out.with_name(f"{out.name}.unfinished"), threading.Event()
     # Only a learner with several chunks can stop between them; Ctrl-C ends everything else at once.
@@ -186,7 +186,7 @@ def _distilled(study: Study, records: EncodedRecords, client: str, seed: int, ou
     if is_slow:
         keep_compiled()
     try:
-        with working(as_json=True) as progress, ctrl_c_asks_for(stop) if is_slow else nullcontext():
+        with working(as_json=True) as progress, stop_on_interrupt(stop) if is_slow else nullcontext():
             message = make_coreset(
                 study, records.x, records.y, client=client, seed=seed, progress=progress, keep=keep, stop=stop
             )

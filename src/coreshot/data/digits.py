@@ -13,7 +13,7 @@ from coreshot.config import Count, Positive, settings
 from coreshot.data.display import Display
 from coreshot.data.federated import FederatedData
 from coreshot.data.partition import Dirichlet
-from coreshot.types import Kind, Points, points_of
+from coreshot.types import Kind, Points, make_points
 
 HIGHEST_PIXEL = 16
 
@@ -60,4 +60,4 @@ class Digits:
 
 def _points(rows: np.ndarray) -> Points:
     images, labels = _digits()
-    return points_of(images[rows], np.eye(10, dtype=np.float32)[labels[rows]])
+    return make_points(images[rows], np.eye(10, dtype=np.float32)[labels[rows]])

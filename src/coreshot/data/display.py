@@ -1,4 +1,4 @@
-"""What a report needs of a task to draw and label it. Reports know no task by name: a task describes itself."""
+"""What a report must know about a task to draw and label it. Each task describes itself, no report knows its name."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ from pydantic import Field
 from coreshot.config import Count, Positive, decode, settings
 from coreshot.errors import CoreshotError
 from coreshot.storage import read_json
-from coreshot.types import Kind, Points, points_of
+from coreshot.types import Kind, Points, make_points
 
 VERSION = 2
 HOME_VARIABLE = "CORESHOT_DATA"
@@ -82,7 +82,7 @@ class StoredData:
         """Inputs divided by the description's scale, and one-hot targets."""
         inputs = self.inputs[rows].astype(np.float32) / np.float32(self.description.input_scale)
         classes = np.eye(len(self.description.class_names), dtype=np.float32)
-        return points_of(inputs, classes[self.targets[rows]])
+        return make_points(inputs, classes[self.targets[rows]])
 
 
 def data_home() -> Path:

@@ -10,7 +10,7 @@ import numpy as np
 from coreshot.config import Count, NonNegative, settings
 from coreshot.data.display import CurvePlane, Display, FieldPlane, SummaryColumn
 from coreshot.data.federated import FederatedData
-from coreshot.types import Kind, Points, points_of
+from coreshot.types import Kind, Points, make_points
 
 INTERVALS = np.array([(-0.8, -0.6), (-0.2, 0.0), (0.5, 0.8)])
 BETWEEN = np.array([-0.4, 0.25])  # half-way between neighbouring intervals: no client has data there
@@ -77,7 +77,7 @@ class Regression:
         interval = draws.choice(len(INTERVALS), size, p=shares)
         x = draws.uniform(INTERVALS[interval, 0], INTERVALS[interval, 1])[:, None]
         y = true_function(x)
-        return points_of(x, y + self.noise_scale * draws.normal(size=y.shape)), points_of(x, y)
+        return make_points(x, y + self.noise_scale * draws.normal(size=y.shape)), make_points(x, y)
 
 
 @settings
@@ -110,4 +110,4 @@ class Moons:
         # make_moons spaces its points evenly; a random subset of a larger set has the randomness of a sample.
         x, label = make_moons(10 * size, noise=self.noise_scale, random_state=int(draws.integers(2**31)))
         keep = draws.choice(10 * size, size, replace=False)
-        return points_of(x[keep], np.eye(2)[label[keep]])
+        return make_points(x[keep], np.eye(2)[label[keep]])

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from coreshot.errors import CoreshotError
-from coreshot.types import Kind, Points, points_of
+from coreshot.types import Kind, Points, make_points
 
 
 def check_points(x: Any, y: Any, *, kind: Kind, input_shape: tuple[int, ...], num_outputs: int, client: str) -> Points:
@@ -26,13 +26,13 @@ def check_points(x: Any, y: Any, *, kind: Kind, input_shape: tuple[int, ...], nu
             f"{client}: {len(inputs)} inputs but {len(targets)} labels or targets; give one for each input."
         )
     if kind == "classification":
-        return points_of(inputs, _as_one_hot(targets, num_outputs, client))
+        return make_points(inputs, _as_one_hot(targets, num_outputs, client))
     targets = targets[:, None] if targets.ndim == 1 else targets
     if targets.shape[1:] != (num_outputs,):
         raise CoreshotError(
             f"{client}: targets have shape {targets.shape}, the study wants (points, {num_outputs}); reshape them."
         )
-    return points_of(inputs, targets)
+    return make_points(inputs, targets)
 
 
 def check_fits_learner(points: Points, *, kind: Kind, num_points: int | None, client: str) -> None:

@@ -9,7 +9,7 @@ import safetensors.numpy
 
 from coreshot.errors import CoreshotError
 from coreshot.privacy.promise import promise, promised_epsilon
-from coreshot.privacy.releases import Release, releases_of
+from coreshot.privacy.releases import Release, parse_releases
 from coreshot.wire.messages import read_header
 
 
@@ -27,7 +27,7 @@ def inspect_message(data: bytes, where: str) -> Inspected:
         arrays = safetensors.numpy.load(data)
     except (safetensors.SafetensorError, ValueError, KeyError, TypeError) as error:
         raise CoreshotError(f"{where}: its arrays cannot be read ({error}); distill it again.") from None
-    releases = releases_of(header.get("releases", []), where)
+    releases = parse_releases(header.get("releases", []), where)
     summary = (
         f"{header['kind']} of client {header['client']}, study {header['study'][:12]}, "
         f"round {header['round']}, {len(data):,} bytes"

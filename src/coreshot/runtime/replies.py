@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from coreshot.methods.protocol import OnChunk
-from coreshot.privacy.guarded_records import behind_doors
+from coreshot.privacy.guarded_records import guard_records
 from coreshot.storage import read_json, write_bytes, write_json
 from coreshot.study import Study
 from coreshot.types import Points, PRNGKey
@@ -34,7 +34,7 @@ def compute_replies(
 ) -> list[tuple[str, Reply]]:
     """The clients' side in this thread. Of `num_at_once` such calls side by side, each takes its share of the time."""
     began = time.perf_counter()
-    records = behind_doors(clients, study.releases)
+    records = guard_records(clients, study.releases)
     answers = study.method.reply(key, study.model, records, inbox, study.shared_key, on_chunk)
     encoded = {
         name: encode_message(message, study_hash=study.hash, client=name, releases=study.releases)

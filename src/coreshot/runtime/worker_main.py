@@ -24,7 +24,7 @@ from coreshot.runtime.replies import compute_replies
 from coreshot.runtime.worker_process import read_frame, write_frame
 from coreshot.study import Study
 from coreshot.study.site_records import read_points
-from coreshot.types import Points, PRNGKey, points_of
+from coreshot.types import Points, PRNGKey, make_points
 from coreshot.wire.messages import Message, decode_message, encode_message
 
 
@@ -80,7 +80,7 @@ def _refusal(study: Study, head: Mapping[str, Any], is_at_site: bool) -> dict[st
 
 def _points(data: bytes) -> Points:
     arrays = safetensors.numpy.load(data)
-    return points_of(arrays["x"], arrays["y"]).reweighted(jax.numpy.asarray(arrays["weight"]))
+    return make_points(arrays["x"], arrays["y"]).reweighted(jax.numpy.asarray(arrays["weight"]))
 
 
 def main() -> None:

@@ -20,7 +20,7 @@ import safetensors.numpy
 from jaxtyping import Array
 
 from coreshot.errors import CoreshotError
-from coreshot.privacy.releases import Release, are_same, releases_of
+from coreshot.privacy.releases import Release, parse_releases, releases_match
 
 FORMAT = 1
 MAX_HEADER = 1_000_000  # bytes of JSON; ours have a few thousand
@@ -84,8 +84,8 @@ def decode_message(
         )
     if client is not None and header["client"] != client:
         raise CoreshotError(f"{where}: came in the name of {client}; check who sent it.")
-    declared = releases_of(header.get("releases", []), where)
-    if releases is not None and not are_same(declared, releases):
+    declared = parse_releases(header.get("releases", []), where)
+    if releases is not None and not releases_match(declared, releases):
         raise CoreshotError(
             f"{where}: declares other releases of its records than the study; distill again with this study."
         )
