@@ -48,7 +48,9 @@ COMPILED = {
 USES_NO_KEY = {"map_estimate"}
 
 
-def test_every_inference_is_tested():
+@pytest.mark.parametrize("registered", sorted(INFERENCES))
+def test_every_inference_is_tested(registered):
+    assert registered in SETTINGS, f"add a tiny example of {registered!r} to SETTINGS in {__file__}"
     assert SETTINGS.keys() == COMPILED.keys() == INFERENCES.keys()
 
 

@@ -1,4 +1,4 @@
-"""Every method of the registry keeps its contract: determinism, any subset of replies, what it books, cohorts, padding, one compilation."""
+"""Methods of many rounds, and DOSFL: what they book, cohorts, padding, one compilation; beyond test_every_method.py."""
 
 import itertools
 from dataclasses import replace
@@ -76,15 +76,9 @@ FLOATS = {
 }
 
 
-def test_every_method_is_tested():
-    elsewhere = {
-        "one_shot",
-        "spectral",
-        "private_spectral",
-        "private_pooled_dm",
-        "private_fed_avg",
-    }  # these have files of their own
-    assert {settings["name"] for settings in SETTINGS.values()} == METHODS.keys() - elsewhere
+def test_every_case_is_a_method_and_has_its_numbers():
+    """The whole registry is in test_every_method.py."""
+    assert {settings["name"] for settings in SETTINGS.values()} <= METHODS.keys()
     assert SETTINGS.keys() == COMPILED.keys() == FLOATS.keys()
 
 

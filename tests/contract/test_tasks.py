@@ -43,7 +43,9 @@ def store_home(tmp_path_factory, draw_handwriting):
         yield folder
 
 
-def test_every_task_is_tested():
+@pytest.mark.parametrize("registered", sorted(TASKS))
+def test_every_task_is_tested(registered):
+    assert registered in SETTINGS, f"add a tiny example of {registered!r} to SETTINGS in {__file__}"
     assert SETTINGS.keys() == TASKS.keys()
 
 

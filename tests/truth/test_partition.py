@@ -26,7 +26,9 @@ def class_counts(parts):
     return np.array([np.bincount(LABELS[rows], minlength=10) for rows in parts.values()])
 
 
-def test_every_partitioner_is_tested():
+@pytest.mark.parametrize("registered", sorted(PARTITIONERS))
+def test_every_partitioner_is_tested(registered):
+    assert registered in EXAMPLES, f"add a tiny example of {registered!r} to EXAMPLES in {__file__}"
     assert EXAMPLES.keys() == PARTITIONERS.keys()
 
 

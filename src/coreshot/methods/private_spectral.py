@@ -67,8 +67,8 @@ class PrivateSpectral(NoisySumMethod):
     def releases(self, model: Model) -> tuple[Release, ...]:
         content = "second moments of the records' features (of norm one) and classes, with Gaussian noise"
         delta, num_sharers = self.privacy.delta, self.num_sharers or 1
-        noise = "gaussian", 1.0, self.noise_multiplier
-        return (Release(STATISTICS, content, *noise, delta=delta, num_sharers=num_sharers),)
+        multiplier = self.noise_multiplier
+        return (Release(STATISTICS, content, "gaussian", 1.0, multiplier, delta=delta, num_sharers=num_sharers),)
 
     def draw_public(self, model: Model, shared_key: PRNGKey) -> UnitMap:
         return unit_map(self.features, shared_key, model.input_shape)

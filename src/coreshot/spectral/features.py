@@ -1,7 +1,7 @@
 """Feature maps phi: x -> R^d that all sides compute from the study alone: random or frozen, without clients' data.
 
 A random map is drawn from the study's shared key. Its normalising constants are moments of images that are drawn from
-the same key (`coreshot.spectral.public_images`), never of a client's images.
+the same key (`spectral.public_images`), never of a client's images.
 """
 
 from __future__ import annotations
