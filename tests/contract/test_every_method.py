@@ -15,7 +15,7 @@ from coreshot.errors import CoreshotError
 from coreshot.inference.map_estimate import MapEstimate
 from coreshot.methods import METHODS, OneShot
 from coreshot.methods.protocol import PointInference
-from coreshot.privacy.guarded_records import behind_doors
+from coreshot.privacy.guarded_records import guard_records
 from coreshot.runtime.simulate import simulate
 from coreshot.study import Agreement, Study
 from coreshot.wire.ledger import Ledger
@@ -92,7 +92,7 @@ def replies(study, start, clients):
     """The messages of the first exchange; each says what its method declares, and has gone through bytes."""
     invitation = study.method.send(KEY, study.model, start, NAMES)
     assert set(invitation.clients) == set(NAMES)
-    asked = behind_doors(clients, study.releases)
+    asked = guard_records(clients, study.releases)
     answers = study.method.reply(
         KEY, study.model, asked, [invitation.message], study.shared_key, lambda num_clients: None
     )
