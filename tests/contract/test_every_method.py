@@ -78,8 +78,8 @@ def test_no_example_is_of_a_method_that_is_gone():
 
 
 @pytest.fixture(scope="module")
-def clients(make_points):
-    return {name: make_points("classification", seed, 24 + seed) for seed, name in enumerate(NAMES)}
+def clients(sample_points):
+    return {name: sample_points("classification", seed, 24 + seed) for seed, name in enumerate(NAMES)}
 
 
 @pytest.fixture(scope="module")
