@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -71,21 +71,17 @@ def read_arrays(path: Path) -> tuple[np.ndarray, np.ndarray]:
 
 def read_columns(path: Path) -> dict[str, Cells]:
     """The columns of a table by name; their cells are text or numbers."""
-    suffix = path.suffix.lower()
+    read = TABLE_FORMATS.get(path.suffix.lower())
+    if read is None:
+        *first, last = TABLE_FORMATS
+        raise CoreshotError(f"{path}: a table is a file ending in {', '.join(first)} or {last}; give one of these.")
     try:
-        if suffix == ".csv":
-            return _read_csv(path)
-        if suffix == ".parquet":
-            table = pyarrow.parquet.read_table(path)
-            return {name: table.column(name).to_pylist() for name in table.column_names}
-        if suffix == ".npz":
-            return {name: array.tolist() for name, array in load_arrays(path, str(path)).items() if array.ndim == 1}
+        return read(path)
     except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
         is_encoding = "utf8" in str(error).lower().replace("-", "")
         advice = "save it as UTF-8" if is_encoding else "give a whole CSV, parquet or npz file"
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise CoreshotError(f"{path}: cannot be read ({reason}); {advice}.") from None
-    raise CoreshotError(f"{path}: a table is a file ending in .csv, .parquet or .npz; give one of these.")
 
 
 def check_header(names: Sequence[str], path: Path) -> list[str]:
@@ -110,6 +106,23 @@ def _read_csv(path: Path) -> dict[str, Cells]:
     )
     table = pyarrow.csv.read_csv(path, convert_options=as_text)
     return {name: column.to_pylist() for name, column in zip(clean, table.columns, strict=True)}
+
+
+def _read_parquet(path: Path) -> dict[str, Cells]:
+    table = pyarrow.parquet.read_table(path)
+    return {name: table.column(name).to_pylist() for name in table.column_names}
+
+
+def _read_npz(path: Path) -> dict[str, Cells]:
+    return {name: array.tolist() for name, array in load_arrays(path, str(path)).items() if array.ndim == 1}
+
+
+# A new format of tables is a function here, or in a file of its own, and a line in this registry.
+TABLE_FORMATS: dict[str, Callable[[Path], dict[str, Cells]]] = {
+    ".csv": _read_csv,
+    ".parquet": _read_parquet,
+    ".npz": _read_npz,
+}
 
 
 def _read_images(path: Path, inputs: Images, target: Classes | Quantity) -> tuple[np.ndarray, Cells | None]:
