@@ -1,4 +1,4 @@
-"""One exchange: every client sends a coreset, the server infers from the weighted points of all of them. BPC-FL is one of these.
+"""One exchange: every client sends a coreset, and the server infers from all weighted points. BPC-FL is an example.
 
 d'Hondt et al., "One-Shot Federated Learning with Bayesian Pseudocoresets" (Algorithm 1).
 
@@ -29,11 +29,13 @@ from coreshot.inference.protocol import Info
 from coreshot.keys import client_key, named_key
 from coreshot.learners import LEARNERS, Learner
 from coreshot.learners.loop import distill
-from coreshot.methods.protocol import Answers, Invitation, OnChunk, PointInference, Weighting
+from coreshot.learners.protocol import LearningCost
+from coreshot.methods.one_round import exchange_once
+from coreshot.methods.protocol import Answers, Invitation, MethodCost, OnChunk, PointInference, Weighting
 from coreshot.models import LogDensity, Model
 from coreshot.privacy.guarded_records import Records
 from coreshot.privacy.releases import Release
-from coreshot.types import Coreset, Points, PRNGKey, concatenate_points
+from coreshot.types import Coreset, Points, PRNGKey, concatenate_points, make_points
 from coreshot.wire.messages import Message
 from coreshot.wire.point_coding import PointCoding
 
@@ -45,8 +47,10 @@ def point_weights(
 ) -> Float[Array, " clients"]:
     """What each point of a client counts for.
 
-    mass: n_m / K_m, so that all points together stand for N observations; paper: n_m / N as printed, which sums to about K;
-    size: n_m / mean n, so that the weights sum to the number of points; none: 1.
+    mass: n_m / K_m, so that all points together stand for N observations;
+    paper: n_m / N as printed, which sums to about K;
+    size: n_m / mean n, so that the weights sum to the number of points;
+    none: 1.
     """
     choices = {
         "mass": num_examples / num_points,
@@ -80,7 +84,7 @@ def coreset_message(coreset: Coreset, model: Model, round: int, coding: PointCod
     One-hot labels travel as class numbers: one number a point, not one a class.
     """
     points = coreset.points
-    # By NumPy, here and in message_coreset: jax would compile each of these lines anew for each client's own number of points.
+    # NumPy, here and in message_coreset: jax would compile each of these lines for every number of points.
     y, weight = np.asarray(points.y), np.asarray(points.weight)
     arrays = {"num_examples": jnp.asarray(coreset.num_examples, jnp.float32).reshape(1)}
     if coding is None:
@@ -114,7 +118,8 @@ def message_coreset(message: Message, model: Model, client: str, coding: PointCo
     wrong = [name for name, array in arrays.items() if array.dtype != TYPES.get(name, jnp.float32)]
     if wrong:
         raise CoreshotError(
-            f"{where}: array {wrong[0]!r} is of type {arrays[wrong[0]].dtype}; labels are int32, all else float32; distill it again."
+            f"{where}: array {wrong[0]!r} is of type {arrays[wrong[0]].dtype}; labels are int32, all else float32; "
+            "distill it again."
         )
     x, count = _inputs(arrays, model, coding, where), arrays["num_examples"]
     if x.ndim == 0 or x.shape[1:] != model.input_shape or len(x) == 0:
@@ -174,6 +179,14 @@ def _list(shape: tuple[int, ...]) -> str:
     return ", ".join(map(str, shape))
 
 
+def example_coreset(cost: LearningCost, model: Model, size: int) -> Coreset:
+    """A coreset of the size and kind that a learner sends: hard labels or soft ones, with point weights or without."""
+    hard = jax.nn.one_hot(jnp.zeros(size, int), model.num_outputs)
+    labels = jnp.full((size, model.num_outputs), 0.5) if cost.has_soft_labels else hard
+    points = make_points(jnp.zeros((size, *model.input_shape)), labels)
+    return Coreset(points.reweighted(jnp.full(size, 0.5)) if cost.has_point_weights else points, jnp.asarray(1.0))
+
+
 @dataclass(frozen=True)
 class OneShotState:
     coresets: dict[str, Coreset] = field(default_factory=dict)
@@ -207,6 +220,26 @@ class OneShot:
 
     def encode_settings(self, encode_part: Callable[[Any], dict[str, Any]]) -> dict[str, Any]:
         return {"learner": encode_named(LEARNERS, self.learner, encode_part)}
+
+    def cost(self, model: Model, clients: Sequence[int]) -> MethodCost:
+        """Of the clients; the server's inference is not part of the study."""
+        learner = self._typed
+        costs = [learner.cost(model, num_examples) for num_examples in clients]
+        coresets = [
+            example_coreset(cost, model, learner.num_points or num_examples)
+            for cost, num_examples in zip(costs, clients, strict=True)
+        ]
+        largest = max(costs, key=lambda cost: cost.passes)
+        return MethodCost(
+            f"{largest.work} x {len(costs)} clients" if largest.passes else largest.work,
+            [exchange_once(coreset_message(coreset, model, 0, learner.coding)) for coreset in coresets],
+            1.0,
+            sum(cost.passes for cost in costs),
+            num_bytes=largest.num_bytes,
+            kept_in=largest.kept_in,
+            num_networks=largest.num_networks,
+            batch_size=largest.batch_size,
+        )
 
     def check_records(self, model: Model, points: Points, client: str) -> None:
         """What the learner needs of a client's records. A private one needs nothing: a refusal that depends on one
