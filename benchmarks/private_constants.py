@@ -1,7 +1,10 @@
-"""What the constants of private spectral coresets are worth: each a third less and a third more, on clients that no private table is about.
+"""What the constants of private spectral coresets are worth: each a third less and a third more, on clients that no
+private table is about.
 
-`python benchmarks/private_constants.py emnist62 --learn 100:200 --judge 200:300` learns from the second hundred clients and looks at the records of
-the third; `unipen62 --learn 0:100 --judge 100:251` looks at the extra writers, not at those of its tests. Moments are exact sums to which the noise
+`python benchmarks/private_constants.py emnist62 --learn 100:200 --judge 200:300` learns from the second hundred
+clients and looks at the records of
+the third; `unipen62 --learn 0:100 --judge 100:251` looks at the extra writers, not at those of its tests. Moments are
+exact sums to which the noise
 of each promise is added from a seed: this is a search, nothing is released.
 """
 

@@ -4,23 +4,28 @@ import ast
 import subprocess
 import sys
 import tomllib
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 import pytest
+from matplotlib.collections import PolyCollection
 
 from coreshot.config import Count, settings
 from coreshot.data import TASKS, FederatedData
 from coreshot.data.display import Display, SummaryColumn
+from coreshot.data.synthetic import Moons, Regression
 from coreshot.experiments import run as experiments_run
 from coreshot.experiments.preset import build_preset, load_preset, preset_names
-from coreshot.experiments.run import finished_jobs, read_coresets, run
+from coreshot.experiments.run import run
+from coreshot.experiments.run_directory import finished_jobs, read_coresets
 from coreshot.report import run_report
 from coreshot.report.convergence import arm_role
 from coreshot.report.images import draw_images, gallery
 from coreshot.report.run_report import write_report
+from coreshot.report.task_figures import Panel, draw_plane
 from coreshot.runtime import simulate as runtime_simulate
-from coreshot.types import Coreset, make_points
+from coreshot.types import Coreset, Predictive, make_points
 
 NUM_CLASSES = 100
 PRESET = """
@@ -201,3 +206,40 @@ def test_runs_sites_and_servers_do_not_load_matplotlib():
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+# Planes
+
+
+@dataclass(frozen=True)
+class FakePosterior:
+    is_point_estimate: bool
+    num_outputs: int
+
+    def predict(self, x):
+        mean = np.full((len(x), self.num_outputs), 1 / self.num_outputs)
+        spread = np.full_like(mean, 0.0 if self.is_point_estimate else 0.2)
+        return Predictive(mean, spread, spread)
+
+
+@pytest.mark.parametrize("task", [Moons, Regression])
+def test_arms_that_sample_show_their_deviation_and_highlighted_arms_come_first(task):
+    data = task(num_clients=2, points_per_client=6, noise_scale=0.1, num_test=4).make(0)
+    received = data.clients["client-0"]
+    panels = [
+        Panel(label, "a note", FakePosterior(label != "sampled", task.num_outputs), received)
+        for label in ("plain", "sampled", "first")
+    ]
+    ordered = run_report._in_order(panels, ("first", "an arm of the base"))
+    drawing = draw_plane(task.display, data, ordered)
+    titles = [axes.get_title() for axes in drawing.figure.axes if axes.get_title()]
+    assert titles[:3] == ["first", "plain", "sampled"]
+    if task is Moons:
+        assert titles[3:] == ["sampled"]  # a panel of deviations for the arm that has them
+    else:
+        bands = {
+            axes.get_title(): any(isinstance(one, PolyCollection) for one in axes.collections)
+            for axes in drawing.figure.axes
+        }
+        assert (bands["plain"], bands["sampled"]) == (False, True)
+    assert draw_plane(Display(), data, ordered) is None

@@ -1,4 +1,6 @@
-"""The spectral method keeps the contract of a one-shot method: bytes, order, subsets, late and leaving clients, and messages that are not right."""
+"""The spectral method keeps the contract of a one-shot method: bytes, order, subsets, late and leaving clients, and
+messages that are not right.
+"""
 
 from contextlib import suppress
 from dataclasses import replace
@@ -222,7 +224,9 @@ def test_features_that_do_not_fit_are_refused(make_spectral):
 
 
 def test_a_head_survives_its_file(study, replies, clients):
-    """Arrays of a solver are not laid out as they are indexed: a file that took no care of that would hold another head."""
+    """Arrays of a solver are not laid out as they are indexed: a file that took no care of that would hold
+    another head.
+    """
     posterior = head_of(study, state_of(study, replies, NAMES))
     back = read_posterior(study, posterior_bytes(posterior), "test")
     x = np.asarray(clients["a"].x)

@@ -1,4 +1,4 @@
-"""Audits with a known answer: Gaussians, copies, classes of one record. A killed audit continues and keeps no record."""
+"""Audits with a known answer: Gaussians, copies, classes of one record. A killed audit continues; no record is kept."""
 
 import json
 import math
@@ -175,7 +175,9 @@ def test_negative_control_a_claim_of_half_the_mean_is_refuted():
 
 
 def test_a_threshold_chosen_on_what_is_counted_would_be_too_sure():
-    """Why trials are split: with no difference at all, the best of 400 thresholds shows one more often than the confidence allows."""
+    """Why trials are split: with no difference at all, the best of 400 thresholds shows one more often than the
+    confidence allows.
+    """
     seen = [gaussians(seed, 0.0, 1000) for seed in range(200)]
     assert sum(gaussian_mean(Attack(one, one), 0.8) > 0 for one in seen) > 40
     assert sum(gaussian_mean(halves(seed, 0.0, 1000), 0.8) > 0 for seed in range(200)) <= 40
@@ -265,7 +267,9 @@ def test_the_most_exposed_record_is_the_one_of_its_class(make_method, data):
 
 
 def test_a_record_alone_in_its_class_is_found_in_class_means(make_study, data, tmp_path):
-    """One of two means is the record itself. (Its class is then gone from the other set, which a learner refuses, so there are three classes.)"""
+    """One of two means is the record itself. (Its class is then gone from the other set, which a learner refuses,
+    so there are three classes.)
+    """
     plain = make_study(learner=CLASS_MEAN)
     study = replace(plain, agreement=replace(plain.agreement, num_outputs=3))
     label = np.arange(24) % 2

@@ -1,4 +1,6 @@
-"""The audit against the private mechanism, in 20 configurations: it never accuses noise that is there, and half the noise it catches."""
+"""The audit against the private mechanism, in 20 configurations: it never accuses noise that is there, and half the
+noise it catches.
+"""
 
 import numpy as np
 import pytest
@@ -93,7 +95,9 @@ def test_half_the_noise_is_caught_in_most_of_them(make_private, monkeypatch):
 
 
 def test_the_score_is_as_good_as_the_noise_allows(make_private):
-    """The best attack on N(0, z^2) against N(1, z^2) has the AUC Phi(1 / (z sqrt(2))), and nothing the mechanism does makes it easier."""
+    """The best attack on N(0, z^2) against N(1, z^2) has the AUC Phi(1 / (z sqrt(2))), and nothing the mechanism
+    does makes it easier.
+    """
     study = make_private(4.0, 0)
     seen = audited(study, 0, 3000)
     expected = norm.cdf(1 / study.releases[0].noise_multiplier / np.sqrt(2))

@@ -1,4 +1,6 @@
-"""Pooled private DM: one record moves a release by at most what is declared, the noise is there, sums are sums, and the audit finds no more."""
+"""Pooled private DM: one record moves a release by at most what is declared, the noise is there, sums are sums, and
+the audit finds no more.
+"""
 
 import itertools
 import json
@@ -105,7 +107,9 @@ def without_noise(monkeypatch, share=0.0):
 
 
 def moved_by_one_record(seed, num, scale, num_networks):
-    """How far the exact release moves when one of the records goes, over the declared sensitivity; in whole numbers, so without any tolerance."""
+    """How far the exact release moves when one of the records goes, over the declared sensitivity; in whole
+    numbers, so without any tolerance.
+    """
     draws = np.random.default_rng(seed)
     x, y = scale * draws.normal(size=(num, 2)).astype(np.float32), np.eye(2)[draws.integers(2, size=num)]
     networks = draw_networks(MODEL, jax.random.key(seed % 7), num_networks, "test")
@@ -159,7 +163,9 @@ def errors_of(study, clients, num_releases=60):
 
 @pytest.mark.parametrize("num_sharers", [None, 3])
 def test_the_sums_carry_the_noise_that_is_declared(make_pooled, clients, num_sharers, monkeypatch):
-    """60 x 13 x 2 numbers: a deviation is known to 1 / sqrt(2 x 1560) = 1.8 %, and four times that is allowed. Half the noise fails."""
+    """60 x 13 x 2 numbers: a deviation is known to 1 / sqrt(2 x 1560) = 1.8 %, and four times that is allowed.
+    Half the noise fails.
+    """
     study = make_pooled(num_sharers=num_sharers)
     (release,) = study.releases
     expected = release.sensitivity * release.noise_multiplier * math.sqrt(3 / 2 if num_sharers else len(clients))
@@ -218,7 +224,9 @@ def test_order_and_lateness_do_not_matter_and_a_client_can_leave(make_pooled, cl
 
 
 def test_pooled_class_means_approach_the_true_ones_as_clients_grow(make_pooled, sample_points):
-    """The noise of M clients adds up to sqrt(M), their records to M: with 36 clients for 4 the error is a third, and one client's does not shrink."""
+    """The noise of M clients adds up to sqrt(M), their records to M: with 36 clients for 4 the error is a third,
+    and one client's does not shrink.
+    """
     study = make_pooled()
 
     def error(num_clients, num_seen=None):

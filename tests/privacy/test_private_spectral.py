@@ -1,4 +1,6 @@
-"""The private spectral method: what arrives is the records' moments plus the declared noise; sums, secure sums, and what cannot be pretended."""
+"""The private spectral method: what arrives is the records' moments plus the declared noise; sums, secure sums, and
+what cannot be pretended.
+"""
 
 import json
 from dataclasses import replace
@@ -177,7 +179,9 @@ def test_with_little_noise_it_is_the_ridge_head_of_all_records(make_private, sam
 
 
 def test_denoising_finds_the_size_along_what_is_seen():
-    """Against the truth that only a simulation knows: u^T G u of the noisy matrix's eigenvectors. Raw eigenvalues fail the same test."""
+    """Against the truth that only a simulation knows: u^T G u of the noisy matrix's eigenvectors. Raw eigenvalues
+    fail the same test.
+    """
     draws = np.random.default_rng(0)
     size, deviation = 300, 1.0
     basis = np.linalg.qr(draws.normal(size=(size, size)))[0]

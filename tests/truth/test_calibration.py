@@ -1,4 +1,6 @@
-"""Intervals of a forecaster who is right about himself hold the truth as often as they say; those of one who is too sure do not."""
+"""Intervals of a forecaster who is right about himself hold the truth as often as they say; those of one who is too
+sure do not.
+"""
 
 import numpy as np
 

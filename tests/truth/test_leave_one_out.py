@@ -1,4 +1,6 @@
-"""A client whose file is broken or hostile is found out, and an honest one that differs is seldom taken for it. Rates are counted over seeds."""
+"""A client whose file is broken or hostile is found out, and an honest one that differs is seldom taken for it. Rates
+are counted over seeds.
+"""
 
 from collections import Counter
 

@@ -1,4 +1,6 @@
-"""The spectral coreset is exact: the same posterior as the pooled data, whatever the order; and its errors obey their bounds where it is cut."""
+"""The spectral coreset is exact: the same posterior as the pooled data, whatever the order; and its errors obey their
+bounds where it is cut.
+"""
 
 from dataclasses import replace
 from functools import partial
@@ -210,7 +212,9 @@ def coarse(features, labels, num_levels):
 
 @pytest.mark.parametrize("num_levels", [6, 16, 50])
 def test_where_rows_are_coarse_the_covariance_within_classes_stays_one_and_the_link_works(num_levels):
-    """Sums over sizes, which need every bit, can leave negative variances; the head still tells digits apart, and so must the probabilities."""
+    """Sums over sizes, which need every bit, can leave negative variances; the head still tells digits apart, and
+    so must the probabilities.
+    """
     clients = task("digits")
     groups = [coarse(x, y, num_levels) for x, y in clients]
     seen = score_held_out(groups, RIDGE)
@@ -243,7 +247,9 @@ def nll(logits, labels):
 
 
 def test_class_means_say_how_sure_to_be(digits):
-    """The scale that they find is near the best for single held-out records; the same scale with labels at random is far from it."""
+    """The scale that they find is near the best for single held-out records; the same scale with labels at random
+    is far from it.
+    """
     groups, scores, labels = digits
     clients = task("digits")
     speakers = [

@@ -1,4 +1,4 @@
-"""What a report must know about a task to draw and label it. Each task describes itself; reports know no task by name."""
+"""What a report must know about a task to draw and label it. Each task describes itself, no report knows its name."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ from coreshot.models import Model
 from coreshot.models.training import Optimizer
 from coreshot.privacy.releases import Release
 from coreshot.types import Params, Points, PRNGKey
-from coreshot.wire.messages import Message, named_leaves
+from coreshot.wire.messages import Message, flatten_tree
 
 
 @settings
@@ -53,7 +53,7 @@ class FedAvg(RoundMethod):
         return self.local_steps * min(self.batch_size, num_examples)
 
     def example_exchanges(self, params: Params) -> list[Exchange]:
-        down = Message(self.message_kind(self.begin(params)), 0, named_leaves("params", params))
+        down = Message(self.message_kind(self.begin(params)), 0, flatten_tree("params", params))
         return [(down, _rounds.update_message(0, jnp.ones(()), delta=params))]
 
     def begin(self, params: Params, first_round: int = 0) -> RoundState:
@@ -69,7 +69,7 @@ class FedAvg(RoundMethod):
         if state.round >= state.end:
             return None
         cohort = _rounds.choose_cohort(key, state.round, clients, self.cohort_size)
-        message = Message(self.message_kind(state), state.round, named_leaves("params", state.params))
+        message = Message(self.message_kind(state), state.round, flatten_tree("params", state.params))
         return Invitation(cohort, message)
 
     def local_work(self, model: Model, inbox: Sequence[Message]) -> LocalWork:

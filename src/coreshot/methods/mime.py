@@ -36,7 +36,7 @@ from coreshot.models import Model
 from coreshot.models.training import Optimizer
 from coreshot.privacy.releases import Release
 from coreshot.types import Params, Points, PRNGKey
-from coreshot.wire.messages import Message, named_leaves, tree_of
+from coreshot.wire.messages import Message, flatten_tree, unflatten_tree
 
 
 @jax.tree_util.register_dataclass
@@ -69,11 +69,11 @@ class Mime(RoundMethod):
 
     def example_exchanges(self, params: Params) -> list[Exchange]:
         state, one = self.begin(params), jnp.ones(())
-        weights, frozen = named_leaves("params", params), named_leaves("optimizer", state.optimizer_state)
+        weights, frozen = flatten_tree("params", params), flatten_tree("optimizer", state.optimizer_state)
         if self.is_lite:
             answer = _rounds.update_message(0, one, delta=params, gradient=params)
             return [(Message("weights", 0, weights | frozen), answer)]
-        control = Message("control", 0, named_leaves("control", params) | frozen)
+        control = Message("control", 0, flatten_tree("control", params) | frozen)
         return [
             (Message("weights", 0, weights), _rounds.update_message(0, one, gradient=params)),
             (control, _rounds.update_message(0, one, delta=params)),
@@ -85,10 +85,10 @@ class Mime(RoundMethod):
     def send(self, key: PRNGKey, model: Model, state: MimeState, clients: Sequence[str]) -> Invitation | None:
         if state.round >= state.end:
             return None
-        params, frozen = named_leaves("params", state.params), named_leaves("optimizer", state.optimizer_state)
+        params, frozen = flatten_tree("params", state.params), flatten_tree("optimizer", state.optimizer_state)
         if state.control is not None:
             return Invitation(
-                state.cohort, Message("control", state.round, named_leaves("control", state.control) | frozen)
+                state.cohort, Message("control", state.round, flatten_tree("control", state.control) | frozen)
             )
         cohort = _rounds.choose_cohort(key, state.round, clients, self.cohort_size)
         return Invitation(cohort, Message("weights", state.round, params | frozen if self.is_lite else params))
@@ -100,7 +100,7 @@ class Mime(RoundMethod):
         frozen = _read_optimizer(self.base_optimizer, params, message)
         if self.is_lite:
             return partial(_lite_updates, model, self, params, frozen)
-        control = tree_of(message.arrays, "control", params, f"server, round {message.round}, {message.kind}")
+        control = unflatten_tree(message.arrays, "control", params, f"server, round {message.round}, {message.kind}")
         return partial(_corrected_deltas, model, self, params, frozen, control)
 
     def receive(self, key: PRNGKey, model: Model, state: MimeState, replies: Mapping[str, Update]) -> MimeState:
@@ -117,7 +117,7 @@ class Mime(RoundMethod):
 
 def _read_optimizer(optimizer: Optimizer, params: Params, message: Message) -> optax.OptState:
     shapes = jax.eval_shape(optimizer.build().init, params)
-    return tree_of(message.arrays, "optimizer", shapes, f"server, round {message.round}, {message.kind}")
+    return unflatten_tree(message.arrays, "optimizer", shapes, f"server, round {message.round}, {message.kind}")
 
 
 @partial(jax.jit, static_argnums=(0, 1))

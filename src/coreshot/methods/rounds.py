@@ -25,7 +25,7 @@ from coreshot.models import Model
 from coreshot.models.parallel import map_in_threads
 from coreshot.privacy.guarded_records import Records, exact_points
 from coreshot.types import Params, Points, PRNGKey, pad_points, padded_size
-from coreshot.wire.messages import Message, named_leaves, tree_of
+from coreshot.wire.messages import Message, flatten_tree, unflatten_tree
 
 # Clients that are vmapped together. Fixed, because another number would round differently. For a wide network it is 1:
 # one such client keeps a core busy.
@@ -124,7 +124,7 @@ def choose_cohort(key: PRNGKey, round: int, clients: Sequence[str], size: int | 
 
 def update_message(round: int, num_examples: Array, **trees: Params) -> Message:
     """A client's answer: a delta or a gradient or both, and n_m, by which the server weights them."""
-    arrays = {name: leaf for kind, tree in trees.items() for name, leaf in named_leaves(kind, tree).items()}
+    arrays = {name: leaf for kind, tree in trees.items() for name, leaf in flatten_tree(kind, tree).items()}
     kind = " and ".join(sorted(trees))
     return Message(kind, round, {**arrays, "num_examples": jnp.asarray(num_examples, jnp.float32).reshape(1)})
 
@@ -140,7 +140,7 @@ class Update:
 def read_update(model: Model, client: str, message: Message) -> Update:
     """A delta or a gradient of the weights' shapes, and how many examples stand behind it."""
     where, shapes = f"client {client}, round {message.round}, {message.kind}", model.shapes()
-    trees = {name: tree_of(message.arrays, name, shapes, where) for name in message.kind.split(" and ")}
+    trees = {name: unflatten_tree(message.arrays, name, shapes, where) for name in message.kind.split(" and ")}
     count = message.arrays.get("num_examples", jnp.zeros(0))
     if count.shape != (1,) or not float(count[0]) > 0:
         raise CoreshotError(
@@ -165,7 +165,7 @@ def mean_update(replies: Mapping[str, Update], name: str, round: int) -> Params:
 
 
 def read_params(model: Model, message: Message) -> Params:
-    return tree_of(message.arrays, "params", model.shapes(), f"server, round {message.round}, {message.kind}")
+    return unflatten_tree(message.arrays, "params", model.shapes(), f"server, round {message.round}, {message.kind}")
 
 
 def plan_batches(key: PRNGKey, num_examples: int, batch_size: int, num_steps: int) -> Int[np.ndarray, "steps batch"]:

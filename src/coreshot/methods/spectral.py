@@ -37,7 +37,7 @@ from coreshot.spectral.evidence import MAX_EVALUATIONS
 from coreshot.spectral.features import AnyFeatures, FeatureMap, feature_map
 from coreshot.spectral.posterior import LinearPosterior, fit_posterior
 from coreshot.types import Points, PRNGKey
-from coreshot.wire.coding import decode_rows, finest_step
+from coreshot.wire.coding import decode_rows, find_finest_step
 from coreshot.wire.messages import Message
 
 # The link is calibrated on one group of clients with the head of the others. Up to NUM_GROUPS clients are a group each;
@@ -137,7 +137,7 @@ class Spectral(OneRoundMethod):
         if self.max_bytes is None:
             return {"rows": jnp.asarray(joint), "step": _one_number(0.0)}
         finest = float(np.float32(np.max(np.abs(joint)) / 2**FINEST_BITS))
-        step, coded = finest_step(joint, finest, self.max_bytes)
+        step, coded = find_finest_step(joint, finest, self.max_bytes)
         return {"rows": jnp.asarray(np.frombuffer(coded, np.uint8)), "step": _one_number(step)}
 
     def read(self, model: Model, client: str, message: Message) -> Moments:

@@ -13,8 +13,9 @@ from coreshot.data import FederatedData
 from coreshot.data.display import Display
 from coreshot.errors import CoreshotError
 from coreshot.experiments.communication import Curve, Row, Unit
+from coreshot.experiments.job import Job
 from coreshot.experiments.preset import Preset
-from coreshot.experiments.run import Job, collect, finished_jobs, has_curve, load_presets, read_coresets
+from coreshot.experiments.run_directory import collect, finished_jobs, has_curve, load_presets, read_coresets
 from coreshot.fitted.metrics import NUM_BINS
 from coreshot.fitted.posterior_file import read_posterior
 from coreshot.report.convergence import arm_role, draw_convergence

@@ -1,7 +1,7 @@
 """Feature maps phi: x -> R^d that all sides compute from the study alone: random or frozen, without clients' data.
 
 A random map is drawn from the study's shared key. Its normalising constants are moments of images that are drawn from
-the same key (`public_strokes`), never of a client's images.
+the same key (`spectral.public_images`), never of a client's images.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from typing import Annotated, Any, Literal, Protocol
+from typing import Annotated, Any, ClassVar, Literal, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -22,6 +22,7 @@ from coreshot.errors import CoreshotError
 from coreshot.models.cpu_convolution import convolution
 from coreshot.privacy.fixed_batches import in_fixed_batches
 from coreshot.spectral.frozen_network import Frozen
+from coreshot.spectral.public_images import draw_public_images
 from coreshot.types import PRNGKey
 
 INPUTS_AT_ONCE = 256  # through a map, so that the activations of 256 filters stay below half a GB
@@ -114,7 +115,7 @@ def _centred(features: Any, key_data: tuple[int, ...], input_shape: tuple[int, .
     if not isinstance(features, RandomConv):
         return UnitMap(inner, np.zeros(features.dimension))
     key = jax.random.fold_in(jax.random.wrap_key_data(jnp.asarray(key_data, jnp.uint32)), 1)
-    public = np.asarray(public_strokes(key, NUM_PUBLIC, input_shape))
+    public = np.asarray(draw_public_images(features.public_images, key, NUM_PUBLIC, input_shape))
     return UnitMap(inner, np.asarray(np.mean(inner(public)[:, :-1], axis=0, dtype=np.float64)))
 
 
@@ -192,13 +193,18 @@ class RandomConv:
     nonlinearity: Literal["relu", "cos"] = "relu"  # of the dense layer
     frequency: Positive = 0.5  # of its cosines
 
+    # Which synthetic images the normalising constants come from. Handwriting strokes for every study; a field with this
+    # default would let a study name others, and would leave all hashes as they are.
+    public_images: ClassVar[str] = "strokes"
+
     def draw(self, key: PRNGKey, input_shape: tuple[int, ...]) -> Weights:
         self._check(input_shape)
         key_filters, key_dense, key_public = jax.random.split(key, 3)
         filters = jax.random.normal(key_filters, (self.size, self.size, input_shape[2], self.num_filters))
         filters = filters - jnp.mean(filters, axis=(0, 1, 2))
         weights = {"filters": filters / jnp.linalg.norm(filters.reshape(-1, self.num_filters), axis=0)}
-        cells = self._cells(weights, public_strokes(key_public, NUM_PUBLIC, input_shape))
+        public = draw_public_images(self.public_images, key_public, NUM_PUBLIC, input_shape)
+        cells = self._cells(weights, public)
         center = jnp.mean(cells, axis=0)
         spread = jnp.sqrt(jnp.mean(jnp.sum((cells - center) ** 2, axis=1)))
         return {**weights, "center": center, "spread": spread, **_dense(key_dense, cells.shape[1], self.dimension)}
@@ -247,18 +253,6 @@ def cell_averages(extent: int, grid: int) -> Float[np.ndarray, "grid extent"]:
     overlap = np.minimum(borders[1:, None], line + 1) - np.maximum(borders[:-1, None], line)
     shares = np.maximum(overlap, 0)
     return (shares / shares.sum(axis=1, keepdims=True)).astype(np.float32)
-
-
-def public_strokes(
-    key: PRNGKey, num_images: int, input_shape: tuple[int, ...]
-) -> Float[Array, "n lines columns channels"]:
-    """Synthetic images of curved strokes: ink where a smooth random field is near zero, and none near the borders."""
-    lines, columns, channels = input_shape
-    coarse = jax.random.normal(key, (num_images, 5, 5, channels))
-    field = jax.image.resize(coarse, (num_images, *input_shape), "cubic")
-    line, column = jnp.linspace(-1, 1, lines)[:, None], jnp.linspace(-1, 1, columns)[None, :]
-    inside = jnp.maximum(jnp.abs(line), jnp.abs(column)) < 0.75
-    return jnp.exp(-((field / 0.25) ** 2)) * inside[None, :, :, None]
 
 
 @settings

@@ -21,7 +21,7 @@ from coreshot.config import (
     encode_named,
     settings,
 )
-from coreshot.data.schema import Classes, Images, Quantity, Table, inputs_of, target_of
+from coreshot.data.schema import Classes, Images, Quantity, Table, parse_inputs, parse_target
 from coreshot.errors import CoreshotError
 from coreshot.learners import LEARNERS, Learner
 from coreshot.methods import METHODS, OneShot
@@ -108,8 +108,8 @@ class Study:
             decode(Agreement, terms, where),
             decode_named(NETWORKS, values.get("network", {}), f"{where}.network", "network"),
             decode_work(values, where),
-            inputs_of(values["inputs"], f"{where}.inputs") if "inputs" in values else None,
-            target_of(values["target"], f"{where}.target") if "target" in values else None,
+            parse_inputs(values["inputs"], f"{where}.inputs") if "inputs" in values else None,
+            parse_target(values["target"], f"{where}.target") if "target" in values else None,
         )
 
     def _form(self) -> dict[str, Any]:
