@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 import jax
@@ -82,8 +82,9 @@ def plan(preset: Preset, seeds: Sequence[int] | None, progress: Progress) -> Pla
     for name in sorted({arm.method for arm in preset.arms if arm.method}):
         progress.say(f"{preset.name}: timing {name}")
         study = Study(preset.agreement(seeds[0]), preset.network, method=preset.methods[name])
-        num_runs = len(seeds) * sum(arm.method == name for arm in preset.arms)
-        parts.append(_method_cost(f"method: {name}", study, data, num_runs))
+        num_arms = sum(arm.method == name for arm in preset.arms)
+        part = _method_cost(f"method: {name}", study, data, num_arms * len(seeds))
+        parts.append(replace(part, what=f"{study.method.num_rounds:,} rounds x {num_arms} arms: {part.what}"))
     return Plan(preset.name, len(data.clients), len(seeds), parts)
 
 

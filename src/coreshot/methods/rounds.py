@@ -75,7 +75,7 @@ class RoundMethod(ABC):
         exchanges = self.example_exchanges(jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), model.shapes()))
         num_answers = self.num_rounds * asked / len(clients)
         return MethodCost(
-            f"{self.local_steps:,} local steps x {asked} clients x {self.num_rounds:,} rounds",
+            f"{self.local_steps:,} local steps x {asked} clients",
             [exchanges] * len(clients),
             num_answers,
             num_answers * sum(self.passes(num_examples) for num_examples in clients),
