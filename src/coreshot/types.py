@@ -19,7 +19,10 @@ Kind: TypeAlias = Literal["classification", "regression"]  # of a task
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Points:
-    """Private data, coresets and padding alike: a point of weight w counts as w observations, 0 marks padding."""
+    """Private data, coresets and padding alike: a point of weight w counts as w observations, 0 marks padding.
+
+    Stacked points of several clients have a leading client axis.
+    """
 
     x: Float[Array, "n ..."]
     y: Float[Array, "n outputs"]  # one-hot or soft labels, or regression targets
@@ -29,7 +32,7 @@ class Points:
     def num_points(self) -> int:
         return self.weight.shape[-1]
 
-    def reweighted(self, weight: Float[Array, " n"]) -> Self:
+    def reweighted(self, weight: Float[Array, "*clients n"]) -> Self:
         return replace(self, weight=weight)
 
 

@@ -240,7 +240,7 @@ class RandomConv:
         return 2 * self.num_filters * (places * self.size**2 * channels + self.grid**2 * self.dimension)
 
 
-def _patch_mean(x: Float[Array, "n lines columns channels"], size: int) -> Float[Array, "n lines columns 1"]:
+def _patch_mean(x: Float[Array, "n lines columns channels"], size: int) -> Float[Array, "n rows places 1"]:
     """The mean over each patch and its channels."""
     total = jax.lax.reduce_window(x, 0.0, jax.lax.add, (1, size, size, 1), (1, 1, 1, 1), "VALID")
     return jnp.mean(total, axis=3, keepdims=True) / size**2
