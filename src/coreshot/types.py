@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, Protocol, Self, TypeAlias
+from typing import Any, Literal, Protocol, Self, TypeAlias, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -85,6 +85,7 @@ class Predictive:
     ]  # what would remain with the weights known: deviation of the label, or of the noise
 
 
+@runtime_checkable
 class Posterior(Protocol):
     """What a server infers: samples of a network's weights, or a linear head in closed form."""
 
