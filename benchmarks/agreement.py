@@ -1,4 +1,6 @@
-"""Writes a small case of a pseudodata update without noise, and coreshot's gradient for it, in the form in which torch_update.py checks its own."""
+"""Writes a small case of a pseudodata update without noise, and coreshot's gradient for it, in the form in which
+torch_update.py checks its own.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ NUM_POINTS, CHAIN_LENGTH = 4, 5  # fewer points than a batch: nothing is drawn
 
 
 def in_torch_order(params: Params) -> list[np.ndarray]:
-    """Kernels before biases, output before input; the first dense layer of a ConvNet sees channels before lines and columns."""
+    """Kernels before biases, output before input; the first dense layer of a ConvNet sees channels before lines
+    and columns.
+    """
     found, channels = [], 0
     for name, layer in params.items():
         kernel, bias = (np.asarray(layer[part]) for part in ("kernel" if "kernel" in layer else "scale", "bias"))

@@ -31,10 +31,13 @@ CHAIN = replace(EMNIST, chain_length=10)
 
 
 def step_flops(update: Update) -> int:
-    """Nominal, of one training step of the ConvNet: what a layer multiplies and adds, for each image of a batch, forward and twice backward.
+    """Nominal, of one training step of the ConvNet: what a layer multiplies and adds, for each image of a batch,
+    forward and twice backward.
 
-    Backward, one product gives the gradient in the weights and one that in the layer's input, which the first layer does not need.
-    For 28 x 28 images and 62 classes, forward and in millions: 0.4 and 21.2 in the convolutions, 2.4 and 0.02 in the dense layers.
+    Backward, one product gives the gradient in the weights and one that in the layer's input, which the first
+    layer does not need.
+    For 28 x 28 images and 62 classes, forward and in millions: 0.4 and 21.2 in the convolutions, 2.4 and 0.02 in
+    the dense layers.
     """
     side, _, depth = update.input_shape
     products, before = [], depth

@@ -41,7 +41,9 @@ def model_of(update: Update, network: Network | None = None) -> Model:
 
 
 def learner_of(update: Update, num_updates: int = 1) -> BpcFkl:
-    """The experts are as short as can be: they are not what is timed, and an update costs the same whatever their weights."""
+    """The experts are as short as can be: they are not what is timed, and an update costs the same whatever their
+    weights.
+    """
     return BpcFkl(
         num_points=update.num_points,
         num_updates=num_updates,
@@ -68,7 +70,9 @@ def some_data(update: Update, seed: int) -> Points:
 
 
 class Clients:
-    """Each with its own data and state; `update` lets all of them make the learner's first updates, as often as it is called."""
+    """Each with its own data and state; `update` lets all of them make the learner's first updates, as often as
+    it is called.
+    """
 
     def __init__(self, learner: BpcFkl, update: Update, num_clients: int, network: Network | None = None) -> None:
         self.learner, self.model = learner, model_of(update, network)

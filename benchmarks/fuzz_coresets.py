@@ -1,8 +1,11 @@
 """Damaged and hostile coresets against the reader: python benchmarks/fuzz_coresets.py --count 100000 --minutes 20
 
-Each file is a real coreset with bits flipped, bytes cut off, added or copied, sizes and shapes in its header made huge, numbers made NaN or infinite,
-or another study's hash; every one is read as the server reads it. It is accepted, or refused with a CoreshotError: any other error, anything that
-takes longer than a second, or memory that grows by more than 256 MB ends the run with exit code 1 and the file that did it.
+Each file is a real coreset with bits flipped, bytes cut off, added or copied, sizes and shapes in its header made
+huge, numbers made NaN or infinite,
+or another study's hash; every one is read as the server reads it. It is accepted, or refused with a CoreshotError:
+any other error, anything that
+takes longer than a second, or memory that grows by more than 256 MB ends the run with exit code 1 and the file that
+did it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
-"""A hundred clients and the server of `spectral_emnist62` (d = 4,096, 260 kB a client), from images to posterior, as JSON: seconds, memory, growth.
+"""A hundred clients and the server of `spectral_emnist62` (d = 4,096, 260 kB a client), from images to posterior, as
+JSON: seconds, memory, growth.
 
-Clients have 230 random images each: the work does not depend on what is in them. The first clients compile, and are not timed.
+Clients have 230 random images each: the work does not depend on what is in them. The first clients compile, and are
+not timed.
 """
 
 from __future__ import annotations

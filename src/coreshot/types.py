@@ -1,4 +1,4 @@
-"""The types that every package uses: weighted points, a coreset, a prediction, a posterior. The data are frozen pytrees."""
+"""The types that every package uses: weighted points, a coreset, a prediction, a posterior."""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
 """What it takes to match: the first point of a curve that is as good as the arm to match, seed by seed."""
 
 import pytest
+from matplotlib.collections import PathCollection
 
-from coreshot.experiments.communication import Curve, communication_rows, first_match, matched
+from coreshot.experiments.communication import Curve, communication_rows, first_match, summarise_matches
 from coreshot.report.convergence import draw_convergence
 from coreshot.report.tables import communication_grid
 
@@ -23,6 +24,7 @@ ROWS = [
     row("FedAvg", 0, 0.7, 0.3),
     row("FedAvg", 1, 0.7, 0.3),
 ]
+ROLES = {"BPC-FL + SGD": "learned", "FedAvg": "method"}
 MATCHES = communication_rows(ROWS, [Curve("FedAvg", 0, CURVE), Curve("FedAvg", 1, CURVE)], "BPC-FL + SGD")
 
 
@@ -43,7 +45,7 @@ def test_each_seed_is_matched_with_its_own():
 
 
 def test_the_table_says_how_many_seeds_matched():
-    assert matched(MATCHES, "FedAvg", "nll", "floats") == {"mean": 30.0, "reached": 1, "seeds": 2}
+    assert summarise_matches(MATCHES, "FedAvg", "nll", "floats") == {"mean": 30.0, "reached": 1, "seeds": 2}
     grid = communication_grid(ROWS, MATCHES)
     assert grid.headings == [
         "arm",
@@ -66,15 +68,29 @@ def test_without_the_arm_to_match_there_is_no_table():
 
 @pytest.mark.parametrize("unit", ["floats", "bytes"])
 def test_the_figure_has_a_panel_for_each_metric_and_a_logarithmic_axis(unit):
-    drawing = draw_convergence(ROWS, [Curve("FedAvg", 0, CURVE), Curve("FedAvg", 1, CURVE)], unit, [])
+    drawing = draw_convergence(ROWS, [Curve("FedAvg", 0, CURVE), Curve("FedAvg", 1, CURVE)], unit, ROLES)
     axes = drawing.figure.axes
     assert [one.get_title() for one in axes] == ["accuracy", "NLL"]
     assert {one.get_xscale() for one in axes} == {"log"}
     assert axes[0].lines[0].get_xdata().tolist() == [one[unit] for one in CURVE]
-    assert draw_convergence(ROWS, [], unit, []) is None
+    assert draw_convergence(ROWS, [], unit, ROLES) is None
 
 
 def test_the_jump_start_is_red():
-    drawing = draw_convergence(ROWS, [Curve("FedAvg", 0, CURVE), Curve("jump", 0, CURVE)], "floats", ["jump"])
+    roles = {**ROLES, "jump": "jump start"}
+    drawing = draw_convergence(ROWS, [Curve("FedAvg", 0, CURVE), Curve("jump", 0, CURVE)], "floats", roles)
     colours = {line.get_label(): line.get_color() for line in drawing.figure.axes[0].lines}
     assert colours["jump"] == "#d62728" != colours["FedAvg"]
+
+
+def test_what_an_arm_is_decides_how_it_is_drawn_and_its_label_does_not():
+    """Marks for arms that learned, dashes for pooled data, nothing for a baseline; labels are swapped on purpose."""
+    rows = [row(arm, 0, 0.7, 0.3) for arm in ("pooled + HMC", "BPC-FL + HMC", "noise", *map(str, range(8)))]
+    roles = {"pooled + HMC": "learned", "BPC-FL + HMC": "pooled", "noise": "baseline", "FedAvg": "method"}
+    roles |= {str(index): "method" for index in range(8)}
+    axes = draw_convergence([*rows, *ROWS[2:]], [Curve("FedAvg", 0, CURVE)], "floats", roles).figure.axes[0]
+    assert [line.get_label() for line in axes.lines if line.get_linestyle() == "--"] == ["BPC-FL + HMC"]
+    marks = [one for one in axes.collections if isinstance(one, PathCollection)]
+    assert [one.get_label() for one in marks] == ["pooled + HMC", *map(str, range(8))]  # more arms than markers
+    looks = {(tuple(one.get_paths()[0].vertices.ravel()), tuple(one.get_facecolor()[0])) for one in marks}
+    assert len(looks) == len(marks)

@@ -1,4 +1,6 @@
-"""Points that diverge: the learner goes back, halves the step, says so, gives up with advice, and leaves the neighbours alone."""
+"""Points that diverge: the learner goes back, halves the step, says so, gives up with advice, and leaves the
+neighbours alone.
+"""
 
 import jax
 import numpy as np
@@ -30,7 +32,9 @@ def calm(sample_points):
 
 
 def with_targets_times(points, factor):
-    """The gradient grows with the targets, what the points may do does not: such a client diverges with steps that suit others."""
+    """The gradient grows with the targets, what the points may do does not: such a client diverges with steps
+    that suit others.
+    """
     return Points(points.x, points.y * factor, points.weight)
 
 

@@ -234,7 +234,9 @@ def test_half_precision_errs_by_at_most_a_2048th_of_the_way_from_the_start(
 
 
 def test_bytes_of_the_papers_emnist_setting():
-    """100 trajectories x 151 checkpoints x 1,206,590 weights x 4 bytes = 72.9 GB; replay's pool of 20 is 0.26 % of it."""
+    """100 trajectories x 151 checkpoints x 1,206,590 weights x 4 bytes = 72.9 GB; replay's pool of 20 is 0.26 %
+    of it.
+    """
     settings = {"num_trajectories": 100, "num_steps": 750, "save_interval": 5, "step_size": 1e-2}
     full, half, pool = (
         bytes_needed(Experts(**settings, **changes), 200, 1, 1_206_590)

@@ -1,4 +1,4 @@
-"""What a person hands over is checked before any work, and each complaint names the client, the finding and the remedy."""
+"""A client's arrays are checked before any work, and each error names the client, what was found and what to do."""
 
 import numpy as np
 import pytest

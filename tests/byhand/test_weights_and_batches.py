@@ -93,7 +93,9 @@ def test_padding_is_never_drawn_and_changes_no_batch(batches, same):
 
 
 def test_each_record_is_drawn_equally_often(batches):
-    """8,000 draws of 10 records: 800 each, with a standard deviation of sqrt(8000 * 0.1 * 0.9) = 27; the worst of ten within 4 of those."""
+    """8,000 draws of 10 records: 800 each, with a standard deviation of sqrt(8000 * 0.1 * 0.9) = 27; the worst of
+    ten within 4 of those.
+    """
     counts = np.bincount(np.asarray(batches[0].x, int).ravel(), minlength=11)[1:]
     assert np.max(np.abs(counts - 800)) < 4 * 27
 
@@ -131,7 +133,9 @@ def group(points):
 
 
 def test_class_mean_of_two_classes(make_model):
-    """Class 1 has (0,0), (2,4), (4,2): mean (2,2); class 0 has (1,1), (3,5): mean (2,3). The larger class comes first."""
+    """Class 1 has (0,0), (2,4), (4,2): mean (2,2); class 0 has (1,1), (3,5): mean (2,3). The larger class comes
+    first.
+    """
     points, keys = group(make_points([[0, 0], [1, 1], [2, 4], [3, 5], [4, 2]], np.eye(2)[[1, 0, 1, 0, 1]]))
     coreset = init(ClassMean(num_points=2), keys, make_model("classification"), points)
     np.testing.assert_allclose(coreset.points.x[0], [[2, 2], [2, 3]], rtol=1e-6)
@@ -140,7 +144,9 @@ def test_class_mean_of_two_classes(make_model):
 
 
 def test_class_mean_with_several_points_a_class_splits_it(make_model):
-    """Four points, two a class: the two groups of a class of 2 are its two records; those of the class of 3 have 2 and 1."""
+    """Four points, two a class: the two groups of a class of 2 are its two records; those of the class of 3 have
+    2 and 1.
+    """
     points, keys = group(make_points([[0, 0], [1, 1], [3, 0], [3, 5], [9, 0]], np.eye(2)[[1, 0, 1, 0, 1]]))
     x = np.asarray(init(ClassMean(num_points=4), keys, make_model("classification"), points).points.x[0])
     assert sorted(map(tuple, x[[1, 3]].tolist())) == [(1, 1), (3, 5)]
@@ -170,7 +176,9 @@ def test_random_subset_takes_different_records_and_no_padding(make_model):
 
 
 def test_noise_is_around_the_mean_with_the_stated_scale(make_model):
-    """4,000 points around (1, 2) with deviation 0.5: mean within 4 * 0.5 / sqrt(4000), deviation within 4 * 0.5 / sqrt(8000)."""
+    """4,000 points around (1, 2) with deviation 0.5: mean within 4 * 0.5 / sqrt(4000), deviation within 4 * 0.5 /
+    sqrt(8000).
+    """
     points, keys = group(pad_points(make_points([[0, 0], [2, 4]], [[1.0], [5.0]]), 6))
     x = np.asarray(
         init(Noise(num_points=4000, init_scale=0.5), keys, make_model("regression"), points).points.x[0], np.float64

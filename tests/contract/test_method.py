@@ -1,4 +1,6 @@
-"""One exchange from end to end: any subset of replies will do, their order does not matter, and the wire changes no bit."""
+"""One exchange from end to end: any subset of replies will do, their order does not matter, and the wire changes no
+bit.
+"""
 
 import itertools
 

@@ -1,4 +1,6 @@
-"""Every network of the registry keeps its contract: its weights depend on the key, its outputs on their own input alone."""
+"""Every network of the registry keeps its contract: its weights depend on the key, its outputs on their own input
+alone.
+"""
 
 import jax
 import numpy as np
@@ -28,7 +30,9 @@ NUM_PARAMS = {
 }
 
 
-def test_every_network_is_tested():
+@pytest.mark.parametrize("registered", sorted(NETWORKS))
+def test_every_network_is_tested(registered):
+    assert registered in SETTINGS, f"add a tiny example of {registered!r} to SETTINGS in {__file__}"
     assert SETTINGS.keys() == NUM_PARAMS.keys() == INPUT_SHAPES.keys() == NETWORKS.keys()
 
 

@@ -1,4 +1,6 @@
-"""Rounds as the simulation runs them: a reply that is not finite is refused and said so, and a run that was stopped goes on to the same bits."""
+"""Rounds as the simulation runs them: a reply that is not finite is refused and said so, and a run that was stopped
+goes on to the same bits.
+"""
 
 from dataclasses import replace
 
@@ -57,7 +59,9 @@ def clients(sample_points):
 
 @pytest.fixture(scope="module")
 def huge(sample_points):
-    """Inputs whose squares float32 cannot hold. More points than the others have, so that the others' group is the same without it."""
+    """Inputs whose squares float32 cannot hold. More points than the others have, so that the others' group is
+    the same without it.
+    """
     points = sample_points("regression", 9, 20)
     return make_points(1e30 * points.x, points.y)
 
@@ -67,7 +71,9 @@ def measure(state):
 
 
 def watched(study, clients, folder, stop_after=None, evaluate=measure, evaluate_every=1):
-    """As an experiment runs a method: from the checkpoint in the folder, if there is one; stopped when so many rounds are done."""
+    """As an experiment runs a method: from the checkpoint in the folder, if there is one; stopped when so many
+    rounds are done.
+    """
     start = study.method.init(named_key(KEY, "init"), study.model, study.shared_key)
     log = resume_or_begin(folder, Ledger(), start)
     watch = Watch(log, folder, evaluate, evaluate_every, Silent())
@@ -132,7 +138,9 @@ def spoil(monkeypatch, cls, client, round, kind):
 
 
 def by_hand(study, clients, absent):
-    """The same rounds, where `absent` says whom the server does not hear from in this round, in reply to this kind of message."""
+    """The same rounds, where `absent` says whom the server does not hear from in this round, in reply to this
+    kind of message.
+    """
     method, model = study.method, study.model
     state, inbox = method.init(named_key(KEY, "init"), model, study.shared_key), []
     while (invitation := method.send(named_key(KEY, "cohort"), model, state, tuple(clients))) is not None:

@@ -1,4 +1,6 @@
-"""The spectral method keeps the contract of a one-shot method: bytes, order, subsets, late and leaving clients, and messages that are not right."""
+"""The spectral method keeps the contract of a one-shot method: bytes, order, subsets, late and leaving clients, and
+messages that are not right.
+"""
 
 from contextlib import suppress
 from dataclasses import replace
@@ -114,15 +116,15 @@ def test_who_leaves_was_never_there(study, replies):
 
 
 def test_the_state_does_not_grow_with_the_clients(study, replies, monkeypatch):
-    monkeypatch.setattr("coreshot.methods.spectral.NUM_SPEAKERS", 2)
+    monkeypatch.setattr("coreshot.methods.spectral.NUM_CALIBRATION_CLIENTS", 2)
     states = [state_of(study, replies, names) for names in (NAMES[:2], NAMES, NAMES[::-1])]
     columns = 12 + 1 + study.model.num_outputs
     assert (
         max(sum(group.joint.nbytes for group in state.groups.values()) for state in states)
         <= NUM_GROUPS * 8 * columns**2
     )
-    assert [len(state.speakers) for state in states] == [2, 2, 2]
-    assert set(states[1].speakers) == set(states[2].speakers)  # whoever came first
+    assert [len(state.class_means) for state in states] == [2, 2, 2]
+    assert set(states[1].class_means) == set(states[2].class_means)  # whoever came first
 
 
 def test_few_clients_are_left_out_one_by_one_and_many_by_name(study, replies):
@@ -222,7 +224,9 @@ def test_features_that_do_not_fit_are_refused(make_spectral):
 
 
 def test_a_head_survives_its_file(study, replies, clients):
-    """Arrays of a solver are not laid out as they are indexed: a file that took no care of that would hold another head."""
+    """Arrays of a solver are not laid out as they are indexed: a file that took no care of that would hold
+    another head.
+    """
     posterior = head_of(study, state_of(study, replies, NAMES))
     back = read_posterior(study, posterior_bytes(posterior), "test")
     x = np.asarray(clients["a"].x)

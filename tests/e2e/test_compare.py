@@ -5,7 +5,7 @@ import json
 import pytest
 
 from coreshot.errors import CoreshotError
-from coreshot.experiments.compare import comparison
+from coreshot.experiments.compare import comparison_preset
 
 PRESET = """
 title = "a tiny comparison"
@@ -43,7 +43,7 @@ def path(tmp_path):
 
 
 def test_all_combinations_and_the_nulls(path):
-    preset = comparison(str(path), (), None, ["few", "more"], [3, 4])
+    preset = comparison_preset(str(path), (), None, ["few", "more"], [3, 4])
     labels = [arm.label for arm in preset.arms]
     for size in (3, 4):
         for inference in ("few", "more"):
@@ -55,7 +55,7 @@ def test_all_combinations_and_the_nulls(path):
 
 
 def test_images_come_at_half_resolution_too():
-    labels = [arm.label for arm in comparison("digits_quick", (), ["bpc"], ["sgd"], None).arms]
+    labels = [arm.label for arm in comparison_preset("digits_quick", (), ["bpc"], ["sgd"], None).arms]
     assert any("half resolution" in label for label in labels)
 
 
@@ -68,7 +68,7 @@ def test_images_come_at_half_resolution_too():
 )
 def test_what_the_preset_does_not_have(path, learners, inferences, words):
     with pytest.raises(CoreshotError, match=words):
-        comparison(str(path), (), learners, inferences, None)
+        comparison_preset(str(path), (), learners, inferences, None)
 
 
 def test_the_command(call, path, tmp_path):

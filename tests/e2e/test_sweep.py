@@ -1,11 +1,11 @@
-"""The grid search: every combination once, the best first, and a combination that breaks down is a result, not the end."""
+"""The grid search: every combination once, the best first; a combination that breaks down is a result like others."""
 
 import json
 
 import pytest
 
 from coreshot.errors import CoreshotError
-from coreshot.experiments.sweep import sweep
+from coreshot.experiments.sweep import run_sweep
 from coreshot.progress import Silent
 
 PRESET = """
@@ -47,7 +47,7 @@ def preset(tmp_path):
 
 
 def test_best_first_and_what_breaks_down_last(call, preset, tmp_path):
-    rows = sweep(preset, (), tmp_path / "out", Silent())
+    rows = run_sweep(preset, (), tmp_path / "out", Silent())
     step_sizes, values = zip(*(row.values() for row in rows), strict=True)
     assert step_sizes[-1] == 1e30
     assert values[-1] is None
@@ -62,9 +62,9 @@ def test_a_preset_without_a_sweep_says_so(preset, tmp_path):
     path = tmp_path / "plain.toml"
     path.write_text(PRESET[: PRESET.index("[sweep]")])
     with pytest.raises(CoreshotError, match=r"has no \[sweep\]"):
-        sweep(str(path), (), tmp_path / "out", Silent())
+        run_sweep(str(path), (), tmp_path / "out", Silent())
 
 
 def test_an_arm_that_is_not_there_is_named(preset, tmp_path):
     with pytest.raises(CoreshotError, match="there is no arm 'FedProx'; there are FedAvg"):
-        sweep(preset, ["sweep.arm=FedProx"], tmp_path / "out", Silent())
+        run_sweep(preset, ["sweep.arm=FedProx"], tmp_path / "out", Silent())

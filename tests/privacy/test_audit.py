@@ -1,4 +1,4 @@
-"""The audit where the answer is known: Gaussians, copies, records alone in their class; and that it goes on, and keeps no record."""
+"""Audits with a known answer: Gaussians, copies, classes of one record. A killed audit continues; no record is kept."""
 
 import json
 import math
@@ -9,14 +9,24 @@ import pytest
 import scipy.stats
 
 from coreshot.audit import run as audit_run
-from coreshot.audit.attack import Attack, Scores, attack, auc, found_at, log_ratio, roc, success, teaches
+from coreshot.audit.attack import (
+    Attack,
+    Scores,
+    auc,
+    is_shadow,
+    log_likelihood_ratio,
+    measure_success,
+    roc,
+    run_attack,
+    true_positives_at,
+)
 from coreshot.audit.bound import any_epsilon, gaussian_epsilon, gaussian_mean, lower_bound
-from coreshot.audit.canaries import canary
-from coreshot.audit.confidence import at_least, at_most, wilson
-from coreshot.audit.distances import between_records, classes_of_one, compared, to_records
-from coreshot.audit.findings import findings
-from coreshot.audit.run import audit, plan, read_trials
-from coreshot.audit.subject import subject_of
+from coreshot.audit.canaries import make_canary
+from coreshot.audit.confidence import lower_limit, upper_limit, wilson_interval
+from coreshot.audit.distances import between_records, compare_distances, single_record_classes, to_records
+from coreshot.audit.findings import make_findings
+from coreshot.audit.run import plan_audit, read_trials, run_audit
+from coreshot.audit.subject import make_subject
 from coreshot.audit.trial import run_trial
 from coreshot.config import decode_named
 from coreshot.data import FederatedData
@@ -49,15 +59,15 @@ def halves(seed, mean, num):
 
 @pytest.mark.parametrize(("successes", "num"), [(0, 10), (1, 10), (7, 30), (10, 10), (499, 500)])
 def test_limits_are_clopper_and_pearsons(successes, num):
-    for limit, side, name in ((at_least, "greater", "low"), (at_most, "less", "high")):
+    for limit, side, name in ((lower_limit, "greater", "low"), (upper_limit, "less", "high")):
         expected = getattr(scipy.stats.binomtest(successes, num, alternative=side).proportion_ci(0.975), name)
         assert limit(successes, num, 0.975) == pytest.approx(expected, abs=1e-9)
 
 
 def test_an_area_of_one_is_not_certain():
-    assert wilson(1.0, 10, 0.95).high == 1
-    assert wilson(1.0, 10, 0.95).low == pytest.approx(0.722, abs=1e-3)
-    assert wilson(1.0, 1000, 0.95).low > 0.99
+    assert wilson_interval(1.0, 10, 0.95).high == 1
+    assert wilson_interval(1.0, 10, 0.95).low == pytest.approx(0.722, abs=1e-3)
+    assert wilson_interval(1.0, 1000, 0.95).low > 0.99
 
 
 # The attack
@@ -69,14 +79,14 @@ def test_area_and_share_found_are_those_of_two_gaussians(mean):
     scores = gaussians(0, mean, 40_000)
     assert auc(scores) == pytest.approx(scipy.stats.norm.cdf(mean / math.sqrt(2)), abs=4 * 0.5 / 200)
     expected = scipy.stats.norm.cdf(mean - scipy.stats.norm.isf(0.01))
-    assert found_at(scores, 0.01).value == pytest.approx(expected, abs=0.02)
+    assert true_positives_at(scores, 0.01).value == pytest.approx(expected, abs=0.02)
 
 
 @pytest.mark.parametrize("mean", [0.3, 2.0])
 def test_intervals_hold_what_they_should_as_often_as_they_say(mean):
     """Of 300 at 95 %: 285 expected, deviation 4; both are conservative."""
     area, share = scipy.stats.norm.cdf(mean / math.sqrt(2)), scipy.stats.norm.cdf(mean - scipy.stats.norm.isf(0.01))
-    found = [success(gaussians(seed, mean, 500)) for seed in range(300)]
+    found = [measure_success(gaussians(seed, mean, 500)) for seed in range(300)]
     assert sum(one.auc.low <= area <= one.auc.high for one in found) >= 270
     assert sum(one.found_at_one_percent.low <= share <= one.found_at_one_percent.high for one in found) >= 270
     assert not any(one.auc.low <= area + 0.2 <= one.auc.high for one in found)  # and they are not all of [0, 1]
@@ -84,44 +94,55 @@ def test_intervals_hold_what_they_should_as_often_as_they_say(mean):
 
 def test_too_few_trials_say_nothing_about_one_in_a_hundred():
     few, many = (Scores(np.ones(num), np.zeros(num)) for num in (200, 500))
-    assert (found_at(few, 0.01).value, found_at(few, 0.01).low) == (1.0, 0.0)
-    assert found_at(many, 0.01).low > 0.98
+    assert (true_positives_at(few, 0.01).value, true_positives_at(few, 0.01).low) == (1.0, 0.0)
+    assert true_positives_at(many, 0.01).low > 0.98
 
 
 def test_equal_scores_are_guessing():
     same = Scores(np.zeros(50), np.zeros(70))
     assert auc(same) == 0.5
-    assert found_at(same, 0.01).value == 0
+    assert true_positives_at(same, 0.01).value == 0
     assert roc(same)[0].tolist() == roc(same)[1].tolist() == [0, 1]
 
 
-def test_clues_that_teach_do_not_count():
+def test_area_and_curve_are_those_of_their_definitions():
+    """The rank-sum form of the area, and shares counted threshold by threshold; with ties and unequal sizes."""
+    draws = np.random.default_rng(0)
+    scores = Scores(draws.integers(0, 9, 70) + 0.5, draws.integers(-2, 7, 50) + 0.5)
+    pairs = scores.inside[:, None] - scores.outside
+    assert auc(scores) == pytest.approx(np.mean((pairs > 0) + 0.5 * (pairs == 0)), abs=1e-12)
+    thresholds = np.unique(np.concatenate([scores.inside, scores.outside]))[::-1]
+    for found, part in zip(roc(scores), (scores.outside, scores.inside), strict=True):
+        np.testing.assert_allclose(found, [0.0, *(np.mean(part >= one) for one in thresholds)], atol=1e-12)
+
+
+def test_shadow_trials_do_not_count():
     inside, outside = np.arange(9.0)[:, None], np.arange(12.0)[:, None]
-    seen = attack(inside, outside)
-    assert seen.taught.inside.tolist() == [0, 3, 6]
-    assert seen.scored.outside.tolist() == [1, 2, 4, 5, 7, 8, 10, 11]
-    assert np.array_equal(teaches(12)[:9], teaches(9)), "with more trials none changes sides"
+    seen = run_attack(inside, outside)
+    assert seen.shadow.inside.tolist() == [0, 3, 6]
+    assert seen.held_out.outside.tolist() == [1, 2, 4, 5, 7, 8, 10, 11]
+    assert np.array_equal(is_shadow(12)[:9], is_shadow(9)), "with more trials none changes sides"
 
 
 def test_the_ratio_of_two_gaussians_finds_a_difference_of_mean_or_of_spread_and_no_other():
     draws = np.random.default_rng(0)
 
     def area(inside, outside):
-        return auc(attack(inside, outside).scored)
+        return auc(run_attack(inside, outside).held_out)
 
-    def clues(mean=0.0, deviation=1.0):
+    def statistics(mean=0.0, deviation=1.0):
         return np.column_stack([draws.normal(size=3000), draws.normal(mean, deviation, 3000), np.full(3000, 7.0)])
 
-    assert area(clues(mean=1.0), clues()) == pytest.approx(scipy.stats.norm.cdf(1 / math.sqrt(2)), abs=0.03)
-    assert area(clues(deviation=4.0), clues()) > 0.8
-    assert area(clues(), clues()) == pytest.approx(0.5, abs=0.04)
+    assert area(statistics(mean=1.0), statistics()) == pytest.approx(scipy.stats.norm.cdf(1 / math.sqrt(2)), abs=0.03)
+    assert area(statistics(deviation=4.0), statistics()) > 0.8
+    assert area(statistics(), statistics()) == pytest.approx(0.5, abs=0.04)
 
 
 def test_messages_without_randomness():
     one, other = np.tile([1.0, 2.0], (30, 1)), np.tile([1.0, 2.001], (30, 1))
-    assert auc(attack(one, other).scored) == 1
-    assert auc(attack(one, one).scored) == 0.5
-    assert np.all(log_ratio(one, one, one) == 0)
+    assert auc(run_attack(one, other).held_out) == 1
+    assert auc(run_attack(one, one).held_out) == 0.5
+    assert np.all(log_likelihood_ratio(one, one, one) == 0)
 
 
 # The bound
@@ -154,7 +175,9 @@ def test_negative_control_a_claim_of_half_the_mean_is_refuted():
 
 
 def test_a_threshold_chosen_on_what_is_counted_would_be_too_sure():
-    """Why trials are split: with no difference at all, the best of 400 thresholds shows one more often than the confidence allows."""
+    """Why trials are split: with no difference at all, the best of 400 thresholds shows one more often than the
+    confidence allows.
+    """
     seen = [gaussians(seed, 0.0, 1000) for seed in range(200)]
     assert sum(gaussian_mean(Attack(one, one), 0.8) > 0 for one in seen) > 40
     assert sum(gaussian_mean(halves(seed, 0.0, 1000), 0.8) > 0 for seed in range(200)) <= 40
@@ -185,34 +208,34 @@ def test_distances_by_hand():
     records = make_points([[0.0, 0.0], [3.0, 4.0], [3.0, 5.0], [3.0, 5.0]], np.eye(3)[[0, 1, 2, 2]])
     assert between_records(records).tolist() == [5, 1, 0, 0]
     assert to_records(np.array([[0.0, 1.0], [3.0, 4.0]]), records).tolist() == [1, 0]
-    assert classes_of_one(records) == {0: 0, 1: 1}
+    assert single_record_classes(records) == {0: 0, 1: 1}
     assert between_records(make_points([[1.0]], [[1.0]])).tolist() == [math.inf]
 
 
 def test_copies_are_counted_and_points_of_their_own_are_not():
     real = np.linspace(1, 2, 101)
-    found = compared([0.0, 1.01, 1.5], real)
+    found = compare_distances([0.0, 1.01, 1.5], real)
     assert (found.num_points, found.num_copies, found.num_near) == (3, 1, 2)
     assert found.records_to_records[found.quantiles.index(0.5)] == 1.5
 
 
 def test_a_canary_is_far_off_and_of_the_rarest_class():
     points = make_points([[0.0, 5.0], [0.1, 1.0], [1.0, 4.9]], np.eye(3)[[0, 0, 1]])
-    planted = canary(points, "classification")
+    planted = make_canary(points, "classification")
     assert np.asarray(planted.x).tolist() == [[1.0, 1.0]]
     assert np.asarray(planted.y).tolist() == [[0, 0, 1]]
-    assert np.asarray(canary(make_points([[0.0], [1.0], [1.0]], [[-3.0], [1.0], [1.0]]), "regression").y).tolist() == [
-        [-3.0]
-    ]
+    assert np.asarray(
+        make_canary(make_points([[0.0], [1.0], [1.0]], [[-3.0], [1.0], [1.0]]), "regression").y
+    ).tolist() == [[-3.0]]
 
 
 @pytest.fixture(scope="module")
-def data(sample_points):
+def data(make_points):
     """Client a has one record of class 1; client b is like any other."""
-    lonely = sample_points("classification", 0, 24)
+    lonely = make_points("classification", 0, 24)
     label = np.zeros(24, int)
     label[5] = 1
-    other = sample_points("classification", 1, 24)
+    other = make_points("classification", 1, 24)
     return FederatedData("classification", {"a": make_points(lonely.x, np.eye(2)[label]), "b": other}, other, None)
 
 
@@ -228,29 +251,31 @@ def make_method(make_study):
 
 
 def test_sets_differ_by_the_record_and_by_the_canary(make_study, data):
-    subject = subject_of(make_study(learner=CLASS_MEAN), data, "b")
+    subject = make_subject(make_study(learner=CLASS_MEAN), data, "b")
     held, less, more = (np.asarray(subject.sets[which].x) for which in ("all", "without", "planted"))
-    assert np.array_equal(np.insert(less, subject.record, np.asarray(subject.of_record.x)[0], axis=0), held)
-    assert np.array_equal(np.concatenate([held, subject.of_canary.x]), more)
+    assert np.array_equal(np.insert(less, subject.record, np.asarray(subject.target_record.x)[0], axis=0), held)
+    assert np.array_equal(np.concatenate([held, subject.target_canary.x]), more)
     assert subject.others == {}
 
 
 def test_the_most_exposed_record_is_the_one_of_its_class(make_method, data):
-    subject = subject_of(make_method({"name": "spectral", "features": FEATURES}), data)
-    assert (subject.client, subject.record, subject.alone) == ("a", 5, {1: 5})
+    subject = make_subject(make_method({"name": "spectral", "features": FEATURES}), data)
+    assert (subject.client, subject.record, subject.single_record_classes) == ("a", 5, {1: 5})
 
 
 # Learners and methods: does it find what is there?
 
 
 def test_a_record_alone_in_its_class_is_found_in_class_means(make_study, data, tmp_path):
-    """One of two means is the record itself. (Its class is then gone from the other set, which a learner refuses, so there are three classes.)"""
+    """One of two means is the record itself. (Its class is then gone from the other set, which a learner refuses,
+    so there are three classes.)
+    """
     plain = make_study(learner=CLASS_MEAN)
     study = replace(plain, agreement=replace(plain.agreement, num_outputs=3))
     label = np.arange(24) % 2
     label[5] = 2
     points = make_points(data.clients["b"].x, np.eye(3)[label])
-    found = audit(subject_of(study, replace(data, clients={"b": points})), NUM, tmp_path)
+    found = run_audit(make_subject(study, replace(data, clients={"b": points})), NUM, tmp_path)
     assert found.record == 5
     assert found.membership.auc.value > 0.99
     assert found.membership.auc.low > 0.8
@@ -262,42 +287,44 @@ def test_a_record_alone_in_its_class_is_found_in_class_means(make_study, data, t
 
 
 def test_negative_control_without_a_difference_there_is_nothing_to_find(make_study, data, tmp_path):
-    subject = subject_of(make_study(learner=SUBSET), data, "b")
+    subject = make_subject(make_study(learner=SUBSET), data, "b")
     blind = replace(subject, sets={**subject.sets, "without": subject.sets["all"], "planted": subject.sets["all"]})
-    found = audit(blind, NUM, tmp_path)
+    found = run_audit(blind, NUM, tmp_path)
     assert found.membership.auc.low < 0.5 < found.membership.auc.high
     assert found.bound.epsilon < 0.3
 
 
 def test_a_random_subset_gives_a_record_away_as_often_as_it_holds_it(make_study, data, tmp_path):
     """4 of 24; and all it sends are copies."""
-    found = audit(subject_of(make_study(learner=SUBSET), data, "b"), 90, tmp_path)
+    found = run_audit(make_subject(make_study(learner=SUBSET), data, "b"), 90, tmp_path)
     assert found.membership.found_at_one_percent.value == pytest.approx(4 / 24, abs=4 * 0.373 / math.sqrt(60))
     assert found.membership.found_at_one_percent.value > 0.02
     assert (found.distances.num_copies, found.distances.num_points) == (4, 4)
 
 
 def test_exact_moments_give_every_record_away(make_method, data, tmp_path):
-    found = audit(subject_of(make_method({"name": "spectral", "features": FEATURES}), data), NUM, tmp_path)
+    found = run_audit(make_subject(make_method({"name": "spectral", "features": FEATURES}), data), NUM, tmp_path)
     assert found.membership.auc.value == found.canary.auc.value == 1
     assert found.distances is None
     assert found.classes_of_one == {"1": None}
 
 
 def test_private_moments_through_the_wire(make_method, data, tmp_path):
-    """The clue moves by one with the record, and its deviation is the noise multiplier."""
+    """The statistic moves by one with the record, and its deviation is the noise multiplier."""
     study = make_method(PRIVATE)
-    subject = subject_of(study, data)
-    audit(subject, 150, tmp_path)
-    found = findings(subject, read_trials(tmp_path), 0.999)
+    subject = make_subject(study, data)
+    run_audit(subject, 150, tmp_path)
+    found = make_findings(subject, read_trials(tmp_path), 0.999)
     lines = [json.loads(line) for line in (tmp_path / "trials.jsonl").read_text().splitlines()]
-    clues = {
+    statistics = {
         which: np.array([line["record"] for line in lines if line["which"] == which])[:, 0]
         for which in ("all", "without")
     }
     scale = study.releases[0].noise_multiplier
-    assert np.mean(clues["all"]) - np.mean(clues["without"]) == pytest.approx(1, abs=4 * scale * math.sqrt(2 / 150))
-    assert np.std(np.concatenate([one - one.mean() for one in clues.values()])) == pytest.approx(scale, rel=0.2)
+    assert np.mean(statistics["all"]) - np.mean(statistics["without"]) == pytest.approx(
+        1, abs=4 * scale * math.sqrt(2 / 150)
+    )
+    assert np.std(np.concatenate([one - one.mean() for one in statistics.values()])) == pytest.approx(scale, rel=0.2)
     assert found.claimed_epsilon == pytest.approx(4, rel=1e-2)
     assert found.bound.shape == "gaussian"
     assert not found.is_refuted
@@ -308,13 +335,13 @@ def test_noise_that_is_left_out_is_caught(make_method, data, tmp_path, monkeypat
     monkeypatch.setattr(
         "coreshot.privacy.gaussian_moments.rounded_gaussian", lambda deviation, shape: np.zeros(shape, np.int64)
     )
-    found = audit(subject_of(make_method(PRIVATE), data), NUM, tmp_path)
+    found = run_audit(make_subject(make_method(PRIVATE), data), NUM, tmp_path)
     assert found.is_refuted
     assert "The promise of epsilon = 4 is broken" in found.verdict
 
 
 def test_where_noise_is_shared_the_sum_is_what_is_audited(make_method, data):
-    subject = subject_of(make_method(PRIVATE, num_sharers=2), data)
+    subject = make_subject(make_method(PRIVATE, num_sharers=2), data)
     assert set(subject.others) == {"b"}
     assert len(run_trial(subject, "all", 0, 0).record) == 1
 
@@ -331,15 +358,15 @@ def numbers_of(value):
 @pytest.fixture(scope="module")
 def done(make_study, data, tmp_path_factory):
     folder = tmp_path_factory.mktemp("audit") / "run"
-    subject = subject_of(make_study(learner=SUBSET), data, "b")
-    return subject, folder, audit(subject, NUM, folder)
+    subject = make_subject(make_study(learner=SUBSET), data, "b")
+    return subject, folder, run_audit(subject, NUM, folder)
 
 
 def test_a_second_run_does_no_trial_and_says_the_same(done, monkeypatch):
     subject, folder, found = done
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
     monkeypatch.setattr(audit_run, "run_trial", lambda *_: pytest.fail("a trial was done again"))
-    assert audit(subject, NUM, folder) == found
+    assert run_audit(subject, NUM, folder) == found
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
     assert set(before) == {"config.json", "trials.jsonl", "audit.json"}
 
@@ -354,7 +381,7 @@ def test_a_run_that_was_killed_goes_on(done, tmp_path, monkeypatch):
     monkeypatch.setattr(
         audit_run, "run_trial", lambda *arguments: numbers.append(arguments[1:3]) or run_trial(*arguments)
     )
-    assert audit(subject, NUM, tmp_path) == found
+    assert run_audit(subject, NUM, tmp_path) == found
     assert len(numbers) == len(lines) - 120
     assert sorted((tmp_path / "trials.jsonl").read_text().splitlines()) == sorted(line.strip() for line in lines)
 
@@ -363,10 +390,10 @@ def test_trials_can_be_added(done, tmp_path):
     subject, folder, _ = done
     for name in ("config.json", "trials.jsonl"):
         (tmp_path / name).write_bytes((folder / name).read_bytes())
-    assert plan(subject, NUM + 3, tmp_path).num_done == 3 * NUM
-    assert audit(subject, NUM + 3, tmp_path).num_trials == NUM + 3
+    assert plan_audit(subject, NUM + 3, tmp_path).num_done == 3 * NUM
+    assert run_audit(subject, NUM + 3, tmp_path).num_trials == NUM + 3
     assert len((tmp_path / "trials.jsonl").read_text().splitlines()) == 3 * (NUM + 3)
-    assert audit(subject, NUM, tmp_path).num_trials == NUM
+    assert run_audit(subject, NUM, tmp_path).num_trials == NUM
 
 
 def test_no_record_is_in_what_is_written(done):
@@ -389,9 +416,9 @@ def test_another_audit_in_the_same_directory_is_refused(done, make_study, data):
     with pytest.raises(
         CoreshotError, match="holds an audit of another seed; choose another --out, nothing was changed"
     ):
-        audit(subject, NUM, folder, seed=1)
+        run_audit(subject, NUM, folder, seed=1)
     with pytest.raises(CoreshotError, match="another study and record"):
-        audit(subject_of(make_study(learner=CLASS_MEAN), data, "b", 7), NUM, folder)
+        run_audit(make_subject(make_study(learner=CLASS_MEAN), data, "b", 7), NUM, folder)
 
 
 def test_directories_of_something_else_are_refused(done, tmp_path):
@@ -402,26 +429,26 @@ def test_directories_of_something_else_are_refused(done, tmp_path):
         (tmp_path / "mine", "is a file, not a directory"),
     ):
         with pytest.raises(CoreshotError, match=words):
-            audit(subject, NUM, out)
+            run_audit(subject, NUM, out)
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "config.json").write_bytes((folder / "config.json").read_bytes())
     (tmp_path / "run" / "trials.jsonl").write_text('{"which": "all"}\n')
     with pytest.raises(CoreshotError, match="has a line that is no trial"):
-        audit(subject, NUM, tmp_path / "run")
+        run_audit(subject, NUM, tmp_path / "run")
 
 
 def test_a_state_that_nobody_has_described_is_refused(make_study, data):
-    from coreshot.audit.clues import clues
+    from coreshot.audit.statistics import record_statistics
 
-    subject = subject_of(make_study(learner=SUBSET), data, "b")
-    with pytest.raises(CoreshotError, match="nothing says what to look at in a dict"):
-        clues(subject, {}, subject.of_record)
+    subject = make_subject(make_study(learner=SUBSET), data, "b")
+    with pytest.raises(CoreshotError, match="there are no statistics for a dict"):
+        record_statistics(subject, {}, subject.target_record)
 
 
-def test_regression_has_an_audit_too(make_study, sample_points, tmp_path):
-    points = sample_points("regression", 0, 20)
+def test_regression_has_an_audit_too(make_study, make_points, tmp_path):
+    points = make_points("regression", 0, 20)
     data = FederatedData("regression", {"a": points}, points, None)
-    found = audit(subject_of(make_study("regression", learner=CLASS_MEAN), data), 30, tmp_path)
+    found = run_audit(make_subject(make_study("regression", learner=CLASS_MEAN), data), 30, tmp_path)
     assert found.classes_of_one == {}
     assert found.distances.num_points == 4
     x = np.asarray(points.x)

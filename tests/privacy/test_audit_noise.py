@@ -1,15 +1,17 @@
-"""The audit against the private mechanism, in 20 configurations: it never accuses noise that is there, and half the noise it catches."""
+"""The audit against the private mechanism, in 20 configurations: it never accuses noise that is there, and half the
+noise it catches.
+"""
 
 import numpy as np
 import pytest
 from scipy.stats import norm
 
-from coreshot.audit.attack import attack, auc
+from coreshot.audit.attack import auc, run_attack
 from coreshot.audit.bound import lower_bound
-from coreshot.audit.clues import moment_clue
+from coreshot.audit.statistics import moment_statistic
 from coreshot.config import decode_named
 from coreshot.methods import METHODS
-from coreshot.methods.private_spectral import CROSS_SHARE, STATISTICS, _rows
+from coreshot.methods.private_spectral import CROSS_SHARE, STATISTICS, moment_rows
 from coreshot.privacy import gaussian_moments
 from coreshot.privacy.gaussian_moments import LABEL_UNIT, UNIT, Deviations, noisy_moments
 from coreshot.privacy.guarded_records import guard_records
@@ -47,9 +49,9 @@ def audited(study, seed, num_trials):
     draws = np.random.default_rng(seed)
     num = 20 + 5 * seed
     points = make_points(draws.normal(size=(num, 2)), np.eye(2)[draws.integers(2, size=num)])
-    rows, labels = _rows(study.method.map_of(study.model, study.shared_key), points)
+    rows, labels = moment_rows(study.method.draw_public(study.model, study.shared_key), points)
 
-    def clues(num_records):
+    def statistics(num_records):
         def rows_of(_):
             return rows[:num_records], labels[:num_records]
 
@@ -57,9 +59,9 @@ def audited(study, seed, num_trials):
         noisy = [noisy_moments(records, STATISTICS, rows_of, CROSS_SHARE) for records in doors]
         gram = symmetric(np.stack([one.gram for one in noisy]) / UNIT**2, rows.shape[1])
         cross = np.stack([one.cross for one in noisy]) / (UNIT * LABEL_UNIT)
-        return moment_clue(gram, cross, rows[-1], labels[-1])[:, None]
+        return moment_statistic(gram, cross, rows[-1], labels[-1])[:, None]
 
-    return attack(clues(num), clues(num - 1))
+    return run_attack(statistics(num), statistics(num - 1))
 
 
 def bounds(make_private):
@@ -93,10 +95,12 @@ def test_half_the_noise_is_caught_in_most_of_them(make_private, monkeypatch):
 
 
 def test_the_score_is_as_good_as_the_noise_allows(make_private):
-    """The best attack on N(0, z^2) against N(1, z^2) has the AUC Phi(1 / (z sqrt(2))), and nothing the mechanism does makes it easier."""
+    """The best attack on N(0, z^2) against N(1, z^2) has the AUC Phi(1 / (z sqrt(2))), and nothing the mechanism
+    does makes it easier.
+    """
     study = make_private(4.0, 0)
     seen = audited(study, 0, 3000)
     expected = norm.cdf(1 / study.releases[0].noise_multiplier / np.sqrt(2))
-    assert auc(seen.scored) == pytest.approx(expected, abs=4 * 0.5 / np.sqrt(2000))
-    shift = np.mean(seen.scored.inside) - np.mean(seen.scored.outside)
+    assert auc(seen.held_out) == pytest.approx(expected, abs=4 * 0.5 / np.sqrt(2000))
+    shift = np.mean(seen.held_out.inside) - np.mean(seen.held_out.outside)
     assert shift == pytest.approx(1, abs=4 * study.releases[0].noise_multiplier * np.sqrt(2 / 2000))

@@ -1,4 +1,6 @@
-"""DP-SGD does what its accountant is told: Poisson batches, clipped gradients of single records, the declared noise, empty batches that count."""
+"""DP-SGD does what its accountant is told: Poisson batches, clipped gradients of single records, the declared noise,
+empty batches that count.
+"""
 
 import jax
 import jax.numpy as jnp
@@ -87,7 +89,9 @@ def test_the_sum_is_of_single_records_clipped(model, points, start, clip):
 )
 @pytest.mark.parametrize("num_records", [1, 7, 10])
 def test_the_sum_is_right_for_every_kind_of_layer(network, num_records):
-    """Convolutions, pooling, normalisation, dense layers; and of batches that are no multiple of what is done at once."""
+    """Convolutions, pooling, normalisation, dense layers; and of batches that are no multiple of what is done at
+    once.
+    """
     model = Model(network, "classification", (9, 9, 2), 3, 1.0, 1.0)
     draws = np.random.default_rng(1)
     points = make_points(draws.normal(size=(num_records, 9, 9, 2)), np.eye(3)[draws.integers(3, size=num_records)])
@@ -140,7 +144,9 @@ def test_some_record_moves_the_sum_by_nearly_the_clip(model, start, points):
 
 
 def test_a_slope_whose_square_vanishes_has_a_length_all_the_same():
-    """Inputs of 1e18 and slopes of 1e-19: their product is what counts, and squaring the slopes in float32 would make it nothing."""
+    """Inputs of 1e18 and slopes of 1e-19: their product is what counts, and squaring the slopes in float32 would
+    make it nothing.
+    """
     slopes, inputs = jnp.full((1, 2), 1e-20), jnp.full((1, 4), 1e18)
     found = float(_lengths({}, {("a",): slopes}, {("a",): inputs})[0])
     assert found == pytest.approx(np.sqrt(2) * 1e-20 * 2e18, rel=1e-5)
@@ -154,7 +160,9 @@ def test_a_record_whose_gradient_is_not_finite_counts_as_none(model, points, sta
 
 
 def test_batches_are_poisson():
-    """Independent of each other and of how many records there are, with the rate that was declared; sizes vary, and some are empty."""
+    """Independent of each other and of how many records there are, with the rate that was declared; sizes vary,
+    and some are empty.
+    """
     drawn = poisson_batches(5, 0.2, 20_000)
     assert np.allclose(drawn.mean(axis=0), 0.2, atol=0.015)
     sizes = drawn.sum(axis=1)
@@ -182,7 +190,9 @@ def test_a_step_adds_the_declared_noise_and_divides_by_the_declared_size(model, 
 
 
 def test_records_are_drawn_with_the_declared_rate_in_every_step(model, start):
-    """Without noise, one record: how often does a run of one step move, of three steps how far on the average, beside a step that always has it?"""
+    """Without noise, one record: how often does a run of one step move, of three steps how far on the average,
+    beside a step that always has it?
+    """
     alone = make_points([[0.5, -1.0]], [[1.0, 0.0]])
     flat = np.asarray(ravel_pytree(start)[0])
 

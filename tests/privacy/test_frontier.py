@@ -1,11 +1,13 @@
-"""coreshot frontier: quality beside leaks, of every arm, from the same run and the same audits as the two commands make."""
+"""coreshot frontier: quality beside leaks, of every arm, from the same run and the same audits as the two commands
+make.
+"""
 
 import json
 
 import numpy as np
 import pytest
 
-from coreshot.audit.frontier import frontier
+from coreshot.audit.frontier import run_frontier
 from coreshot.experiments.preset import load_preset
 from coreshot.report.frontier import frontier_grid
 
@@ -67,7 +69,7 @@ def made(tmp_path_factory, tiny_moons):
     """A preset, a directory, and what came of them."""
     folder = tmp_path_factory.mktemp("frontier")
     (folder / "tiny.toml").write_text(TINY + tiny_moons)
-    rows = frontier(load_preset(str(folder / "tiny.toml")), 60, folder / "out")
+    rows = run_frontier(load_preset(str(folder / "tiny.toml")), 60, folder / "out")
     return folder, {row["arm"]: row for row in rows}
 
 

@@ -1,4 +1,6 @@
-"""Each release's difference stays within its declared sensitivity; the noise is what the accountant was told; nothing else gets at the records."""
+"""Each release's difference stays within its declared sensitivity; the noise is what the accountant was told; nothing
+else gets at the records.
+"""
 
 import ast
 import math
@@ -58,7 +60,9 @@ def analytic_epsilon(multiplier, delta):
 )
 @settings(max_examples=300, deadline=None)
 def test_one_record_moves_the_moments_by_at_most_one(seed, num, size, outputs, scale, odd):
-    """Of any rows, long, short or absurd: the released vector, in the mechanism's own weighting, in whole numbers, so without any tolerance."""
+    """Of any rows, long, short or absurd: the released vector, in the mechanism's own weighting, in whole
+    numbers, so without any tolerance.
+    """
     draws = np.random.default_rng(seed)
     rows, labels = scale * draws.normal(size=(num, size)), scale * draws.normal(size=(num, outputs))
     rows[0, 0] = odd if odd else rows[0, 0]

@@ -1,4 +1,6 @@
-"""What nobody can pretend: arrays that are not the study's, a second promise beside the one that is read, a secure sum over a network."""
+"""What nobody can pretend: arrays that are not the study's, a second promise beside the one that is read, a secure
+sum over a network.
+"""
 
 import io
 from dataclasses import replace

@@ -1,4 +1,6 @@
-"""Private learners and private FedAvg: their promise, what they need of the records, and that they learn where the noise allows it."""
+"""Private learners and private FedAvg: their promise, what they need of the records, and that they learn where the
+noise allows it.
+"""
 
 from dataclasses import replace
 
@@ -99,7 +101,9 @@ def test_uses_what_it_declares_and_nothing_else(make_private, make_model, client
 
 @pytest.mark.parametrize("name", ["private_bpc_fkl", "private_dm"])
 def test_whether_there_is_an_answer_does_not_hang_on_one_record(make_private, make_study, name):
-    """Records of one class, or fewer than a coreset has points: an exact learner refuses them in words that tell of it, a private one does not."""
+    """Records of one class, or fewer than a coreset has points: an exact learner refuses them in words that tell
+    of it, a private one does not.
+    """
     private = replace(make_study("classification"), learner=make_private(name))
     for x, y in ((np.ones((30, 2)), np.zeros(30, int)), (np.ones((1, 2)), np.zeros(1, int))):
         assert send(private, x, y, client="a")
@@ -116,7 +120,9 @@ def test_two_runs_with_the_same_seeds_differ(make_private, make_model, clients, 
 
 @pytest.mark.parametrize("name", ["private_bpc_fkl", "private_dm"])
 def test_start_and_labels_are_the_same_for_any_records(make_private, make_model, name):
-    """Records of one class only, far away: the labels still cycle through all classes, and no start has seen where the records are."""
+    """Records of one class only, far away: the labels still cycle through all classes, and no start has seen
+    where the records are.
+    """
     learner, model = make_private(name), make_model("classification")
     far = {"a": make_points(np.full((30, 2), 500.0), np.tile([[0.0, 1.0]], (30, 1)))}
     coreset = learn(learner, model, far)["a"]

@@ -1,4 +1,6 @@
-"""Pooled private DM: one record moves a release by at most what is declared, the noise is there, sums are sums, and the audit finds no more."""
+"""Pooled private DM: one record moves a release by at most what is declared, the noise is there, sums are sums, and
+the audit finds no more.
+"""
 
 import itertools
 import json
@@ -13,9 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coreshot.api import distill
-from coreshot.audit.findings import findings
-from coreshot.audit.run import audit, read_trials
-from coreshot.audit.subject import subject_of
+from coreshot.audit.findings import make_findings
+from coreshot.audit.run import read_trials, run_audit
+from coreshot.audit.subject import make_subject
 from coreshot.config import decode_named, encode_named
 from coreshot.data import FederatedData
 from coreshot.errors import CoreshotError
@@ -83,7 +85,7 @@ def received(study, replies, state=None):
 
 def exact_sums(study, clients):
     """Of all records, by a sum that knows nothing of whole numbers."""
-    networks = study.method.networks_of(study.model, study.shared_key)
+    networks = study.method.draw_public(study.model, study.shared_key)
     return sum(
         feature_rows(study.model, networks, np.asarray(points.x)).T @ np.asarray(points.y)
         for points in clients.values()
@@ -105,7 +107,9 @@ def without_noise(monkeypatch, share=0.0):
 
 
 def moved_by_one_record(seed, num, scale, num_networks):
-    """How far the exact release moves when one of the records goes, over the declared sensitivity; in whole numbers, so without any tolerance."""
+    """How far the exact release moves when one of the records goes, over the declared sensitivity; in whole
+    numbers, so without any tolerance.
+    """
     draws = np.random.default_rng(seed)
     x, y = scale * draws.normal(size=(num, 2)).astype(np.float32), np.eye(2)[draws.integers(2, size=num)]
     networks = draw_networks(MODEL, jax.random.key(seed % 7), num_networks, "test")
@@ -159,7 +163,9 @@ def errors_of(study, clients, num_releases=60):
 
 @pytest.mark.parametrize("num_sharers", [None, 3])
 def test_the_sums_carry_the_noise_that_is_declared(make_pooled, clients, num_sharers, monkeypatch):
-    """60 x 13 x 2 numbers: a deviation is known to 1 / sqrt(2 x 1560) = 1.8 %, and four times that is allowed. Half the noise fails."""
+    """60 x 13 x 2 numbers: a deviation is known to 1 / sqrt(2 x 1560) = 1.8 %, and four times that is allowed.
+    Half the noise fails.
+    """
     study = make_pooled(num_sharers=num_sharers)
     (release,) = study.releases
     expected = release.sensitivity * release.noise_multiplier * math.sqrt(3 / 2 if num_sharers else len(clients))
@@ -218,7 +224,9 @@ def test_order_and_lateness_do_not_matter_and_a_client_can_leave(make_pooled, cl
 
 
 def test_pooled_class_means_approach_the_true_ones_as_clients_grow(make_pooled, sample_points):
-    """The noise of M clients adds up to sqrt(M), their records to M: with 36 clients for 4 the error is a third, and one client's does not shrink."""
+    """The noise of M clients adds up to sqrt(M), their records to M: with 36 clients for 4 the error is a third,
+    and one client's does not shrink.
+    """
     study = make_pooled()
 
     def error(num_clients, num_seen=None):
@@ -248,7 +256,7 @@ def test_a_class_is_trusted_as_far_as_it_stands_out_of_the_noise(make_pooled):
     means, counts = study.method.class_means(state)
     assert np.asarray(means.weight)[0] > 0.99
     assert np.asarray(means.weight)[1] < 0.99
-    points = study.method.points(jax.random.key(0), study.model, state)
+    points = study.method.match_points(jax.random.key(0), study.model, state)
     of_class = np.asarray(points.y).T @ np.asarray(points.weight)
     assert of_class[0] == pytest.approx(counts[0], rel=0.01)
     assert of_class[1] < 10, "the noise of a class without records counts for next to nothing"
@@ -391,20 +399,22 @@ def data(sample_points):
 
 
 def test_the_audit_finds_what_the_noise_allows_and_no_more(make_pooled, data, tmp_path):
-    """The clue moves by one with the record, and its deviation is the noise multiplier."""
+    """The statistic moves by one with the record, and its deviation is the noise multiplier."""
     study = make_pooled()
-    subject = subject_of(study, data)
-    audit(subject, 150, tmp_path)
-    found = findings(subject, read_trials(tmp_path), 0.999)
+    subject = make_subject(study, data)
+    run_audit(subject, 150, tmp_path)
+    found = make_findings(subject, read_trials(tmp_path), 0.999)
     lines = [json.loads(line) for line in (tmp_path / "trials.jsonl").read_text().splitlines()]
-    clues = {
+    statistics = {
         which: np.array([line["record"] for line in lines if line["which"] == which])[:, 0]
         for which in ("all", "without")
     }
     scale = study.releases[0].noise_multiplier
-    assert np.mean(clues["all"]) - np.mean(clues["without"]) == pytest.approx(1, abs=4 * scale * math.sqrt(2 / 150))
+    assert np.mean(statistics["all"]) - np.mean(statistics["without"]) == pytest.approx(
+        1, abs=4 * scale * math.sqrt(2 / 150)
+    )
     # 300 numbers: 4 % a deviation, four times that.
-    assert np.std(np.concatenate([one - one.mean() for one in clues.values()])) == pytest.approx(scale, rel=0.165)
+    assert np.std(np.concatenate([one - one.mean() for one in statistics.values()])) == pytest.approx(scale, rel=0.165)
     assert found.bound.shape == "gaussian"
     assert found.bound.epsilon <= found.claimed_epsilon == pytest.approx(4, rel=1e-2)
     assert not found.is_refuted
@@ -412,13 +422,13 @@ def test_the_audit_finds_what_the_noise_allows_and_no_more(make_pooled, data, tm
 
 def test_noise_that_is_left_out_is_caught(make_pooled, data, tmp_path, monkeypatch):
     without_noise(monkeypatch)
-    found = audit(subject_of(make_pooled(), data), 45, tmp_path)
+    found = run_audit(make_subject(make_pooled(), data), 45, tmp_path)
     assert found.membership.auc.value == 1
     assert found.is_refuted
 
 
 def test_where_noise_is_shared_the_sum_is_what_is_audited(make_pooled, data, tmp_path):
-    subject = subject_of(make_pooled(num_sharers=2), data)
+    subject = make_subject(make_pooled(num_sharers=2), data)
     assert set(subject.others) == {"b"}
-    found = audit(subject, 45, tmp_path)
+    found = run_audit(subject, 45, tmp_path)
     assert not found.is_refuted

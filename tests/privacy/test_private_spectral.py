@@ -1,4 +1,6 @@
-"""The private spectral method: what arrives is the records' moments plus the declared noise; sums, secure sums, and what cannot be pretended."""
+"""The private spectral method: what arrives is the records' moments plus the declared noise; sums, secure sums, and
+what cannot be pretended.
+"""
 
 import json
 from dataclasses import replace
@@ -13,12 +15,12 @@ from coreshot.errors import CoreshotError
 from coreshot.fitted.inspection import inspect_message
 from coreshot.fitted.model import fit
 from coreshot.methods import METHODS
-from coreshot.methods.private_spectral import CROSS_SHARE, _rows
+from coreshot.methods.private_spectral import CROSS_SHARE, moment_rows
 from coreshot.privacy.accounting import noise_multiplier
 from coreshot.privacy.gaussian_moments import deviations
 from coreshot.privacy.guarded_records import guard_records
 from coreshot.runtime.simulate import simulate
-from coreshot.spectral.private_posterior import denoised, fit_private_head
+from coreshot.spectral.private_posterior import denoise_gram, fit_private_posterior
 from coreshot.wire.ledger import Ledger
 from coreshot.wire.messages import decode_message, encode_message, read_header
 
@@ -64,9 +66,10 @@ def received(study, replies):
 
 
 def exact_sums(study, clients):
-    drawn = study.method.map_of(study.model, study.shared_key)
+    drawn = study.method.draw_public(study.model, study.shared_key)
     rows, labels = (
-        np.concatenate(parts) for parts in zip(*[_rows(drawn, points) for points in clients.values()], strict=True)
+        np.concatenate(parts)
+        for parts in zip(*[moment_rows(drawn, points) for points in clients.values()], strict=True)
     )
     return rows.T @ rows, rows.T @ labels
 
@@ -166,7 +169,7 @@ def test_with_little_noise_it_is_the_ridge_head_of_all_records(make_private, sam
     gram, cross = exact_sums(study, clients)
     noise = deviations(noise_multiplier(study.method.privacy), CROSS_SHARE, 4)
     assert noise.cross < 1
-    exactly = fit_private_head(state.map, gram, cross, noise)
+    exactly = fit_private_posterior(state.map, gram, cross, noise)
     x = np.random.default_rng(0).normal(size=(50, 2)).astype(np.float32)
     noisy = fit_of(study, state)
     assert np.allclose(noisy.predict(x).mean, exactly.predict(x).mean, atol=0.1)
@@ -176,18 +179,20 @@ def test_with_little_noise_it_is_the_ridge_head_of_all_records(make_private, sam
 
 
 def test_denoising_finds_the_size_along_what_is_seen():
-    """Against the truth that only a simulation knows: u^T G u of the noisy matrix's eigenvectors. Raw eigenvalues fail the same test."""
+    """Against the truth that only a simulation knows: u^T G u of the noisy matrix's eigenvectors. Raw eigenvalues
+    fail the same test.
+    """
     draws = np.random.default_rng(0)
     size, deviation = 300, 1.0
     basis = np.linalg.qr(draws.normal(size=(size, size)))[0]
     truth = (basis * np.concatenate([np.linspace(50, 300, 20), np.full(size - 20, 2.0)])) @ basis.T
     noise = np.triu(draws.normal(size=(size, size)), 1)
     noise = deviation * (noise + noise.T + np.diag(np.sqrt(2) * draws.normal(size=size)))
-    found = denoised(truth + noise, deviation)
+    found = denoise_gram(truth + noise, deviation)
     along = np.einsum("di,de,ei->i", found.vectors, truth, found.vectors)
     values = np.linalg.eigvalsh(truth + noise)
     assert np.mean((found.sizes - along) ** 2) < 0.05 * np.mean((values - along) ** 2)
-    only_noise = denoised(noise, deviation)
+    only_noise = denoise_gram(noise, deviation)
     assert np.mean(only_noise.sizes) < 0.1 * np.max(np.linalg.eigvalsh(noise))
 
 

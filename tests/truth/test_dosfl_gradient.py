@@ -1,4 +1,6 @@
-"""DOSFL's gradient through the checkpointed replay is that of plain backpropagation, and its memory grows by the weights, not by activations."""
+"""DOSFL's gradient through the checkpointed replay is that of plain backpropagation, and its memory grows by the
+weights, not by activations.
+"""
 
 import jax
 import jax.numpy as jnp
@@ -139,7 +141,9 @@ def wide():
 
 @pytest.mark.parametrize("num_epochs", [1, 3])
 def test_memory_grows_by_one_copy_of_the_weights_a_step(wide, num_epochs):
-    """One a step of each pass; beside them at most four times the step's own x, y and step size (its gradient, in each form it passes through)."""
+    """One a step of each pass; beside them at most four times the step's own x, y and step size (its gradient, in
+    each form it passes through).
+    """
     weights, batch = 4 * wide.num_params(), 4 * (2 * BATCH + 1)
     assert weights == 4 * 1153
     assert bytes_a_step(replay, wide, num_epochs) < num_epochs * weights + 4 * batch

@@ -1,4 +1,6 @@
-"""FedAvg, MIME and MimeLite agree with FedJAX 0.0.17 after five rounds on the same data, batches and weights (tests/golden/make_fedjax.py)."""
+"""FedAvg, MIME and MimeLite agree with FedJAX 0.0.17 after five rounds on the same data, batches and weights
+(tests/golden/make_fedjax.py).
+"""
 
 from pathlib import Path
 

@@ -1,4 +1,6 @@
-"""Langevin steps give draws from a Gaussian posterior: its variance within Monte-Carlo error, over many chains at once."""
+"""Langevin steps give draws from a Gaussian posterior: its variance within Monte-Carlo error, over many chains at
+once.
+"""
 
 import jax
 import jax.numpy as jnp

@@ -1,4 +1,6 @@
-"""Accuracy, NLL, Brier, ECE and RMSE: against hand values, against scikit-learn, and against forecasters whose calibration is known."""
+"""Accuracy, NLL, Brier, ECE and RMSE: against hand values, against scikit-learn, and against forecasters whose
+calibration is known.
+"""
 
 import jax
 import jax.numpy as jnp
@@ -47,7 +49,8 @@ def test_hand_values(classes):
     assert found.nll == pytest.approx(-(np.log(0.5) + np.log(0.25) + np.log(0.8)) / 3)
     # Summed over classes: 0.25 + 0.0625 + 0.0625, then 0.25 + 0.5625 + 0.0625, then 0.01 + 0.01 + 0.04.
     assert found.brier == pytest.approx((0.375 + 0.875 + 0.06) / 3)
-    # Two points of confidence 0.5, one of them right: no gap; one of 0.8, right: a gap of 0.2 with a third of the weight.
+    # Two points of confidence 0.5, one of them right: no gap; one of 0.8, right: a gap of 0.2 with a third of the
+    # weight.
     assert found.ece == pytest.approx(0.2 / 3)
     assert found.rmse is None
 
@@ -97,7 +100,8 @@ def forecasts():
     return probabilities, np.eye(3)[label]
 
 
-# A calibrated forecaster's ECE is not 0 but noise: each of at most 15 bins is off by about sqrt(0.25 / n_b), which weighted by n_b / n
+# A calibrated forecaster's ECE is not 0 but noise: each of at most 15 bins is off by about sqrt(0.25 / n_b), which
+# weighted by n_b / n
 # adds to at most 0.5 sqrt(15 / n). Three times that is the limit.
 MAX_ECE = 3 * 0.5 * np.sqrt(15 / NUM_FORECASTS)
 
@@ -116,7 +120,9 @@ def test_ece_of_an_over_confident_forecaster_does_not(classes, forecasts):
 
 
 def test_ece_cannot_be_averaged_over_batches(classes):
-    """Two batches that each look wrong in opposite ways are calibrated together: bins are merged before the gap is taken."""
+    """Two batches that each look wrong in opposite ways are calibrated together: bins are merged before the gap
+    is taken.
+    """
     probabilities = np.tile([0.5, 0.3, 0.2], (4, 1))
     right, wrong = (class_sums(probabilities[:2], np.eye(3)[[label, label]], 0.0) for label in (0, 1))
     assert metrics(classes, right).ece == pytest.approx(0.5)

@@ -1,4 +1,6 @@
-"""A network that fills the cache runs one set of weights, and a part of the points, after the other: the same values and gradients."""
+"""A network that fills the cache runs one set of weights, and a part of the points, after the other: the same values
+and gradients.
+"""
 
 import jax
 import jax.numpy as jnp

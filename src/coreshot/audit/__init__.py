@@ -1,1 +1,1 @@
-"""What messages give away, measured: many distillations with and without a record, and an attacker who looks at what arrives."""
+"""Audits: many trials with and without one record, and a likelihood-ratio attack on what the server receives."""

@@ -1,12 +1,16 @@
-"""The likelihood-ratio attack: how much likelier is what the server got with the record than without it (Carlini et al. 2022, LiRA).
+"""The likelihood-ratio attack: was the record in the data from which the server's message was made?
 
-A trial comes as a few numbers, its clues. Some of the trials teach the attacker how clues are distributed with and without the record; the others,
-which taught nothing, are what it is scored on. Every estimate below is of the latter.
+Carlini et al., "Membership Inference Attacks From First Principles" (2022), LiRA.
 
-| literature             | here                                          |
-|------------------------|-----------------------------------------------|
-| shadow models, in/out  | trials that teach                             |
-| TPR at 1 % FPR         | `found_at`, with `FALSE_POSITIVES`            |
+| paper                          | here                                                         |
+|--------------------------------|--------------------------------------------------------------|
+| shadow models, in and out      | shadow trials with and without the record, `is_shadow`       |
+| phi, the model's statistic     | several statistics of a trial, see `statistics`              |
+| Lambda, the likelihood ratio   | `log_likelihood_ratio`, a trial's score                      |
+| TPR at 1 % FPR                 | `true_positives_at` with `FALSE_POSITIVES`                   |
+
+Differences: a trial is a whole distillation, not a model; a Gaussian is fitted to each statistic, and statistics count
+as independent. Every estimate is computed from held-out trials, which were not used to fit the Gaussians.
 """
 
 from __future__ import annotations
@@ -17,120 +21,124 @@ import numpy as np
 import scipy.stats
 from jaxtyping import Bool, Float
 
-from coreshot.audit.confidence import CONFIDENCE, Estimate, at_least, at_most, wilson
+from coreshot.audit.confidence import CONFIDENCE, Estimate, lower_limit, upper_limit, wilson_interval
 
-TEACH_EVERY = 3  # of so many trials one teaches; it is known by its number, so that more trials never change sides
+SHADOW_EVERY = 3  # one trial in so many is a shadow trial, by its number, so that more trials never change this
 FALSE_POSITIVES = 0.01
-LEAST_DEVIATION = (
-    1e-3  # of a clue, over its deviation in all trials: where a message has no randomness, none would divide by 0
-)
-ROUNDING = 1e-9  # relative differences below it are none
+# Of a statistic, relative to its standard deviation over all trials: avoids a division by zero where a message has no
+# randomness.
+LEAST_DEVIATION = 1e-3
+ROUNDING = 1e-9  # a relative spread below it is rounding
 
 
 @dataclass(frozen=True)
 class Scores:
-    """Of trials with (inside) and without (outside) the record; the higher, the likelier inside."""
+    """Scores of trials with (inside) and without (outside) the record; a higher score means more likely inside."""
 
-    inside: Float[np.ndarray, " trials"]
-    outside: Float[np.ndarray, " trials"]
+    inside: Float[np.ndarray, " inside"]
+    outside: Float[np.ndarray, " outside"]
 
 
 @dataclass(frozen=True)
 class Attack:
-    """What teaches, to choose thresholds on, and what counts."""
+    """Scores of shadow trials, on which thresholds are chosen, and of held-out trials, from which results come."""
 
-    taught: Scores
-    scored: Scores
+    shadow: Scores
+    held_out: Scores
 
 
 @dataclass(frozen=True)
 class Success:
     auc: Estimate  # 0.5: guessing
-    found_at_one_percent: Estimate  # records found, at one false alarm in a hundred
+    found_at_one_percent: Estimate  # the share of true positives at 1 % false positives
     num_inside: int
     num_outside: int
 
 
-def teaches(num_trials: int) -> Bool[np.ndarray, " trials"]:
-    return np.arange(num_trials) % TEACH_EVERY == 0
+def is_shadow(num_trials: int) -> Bool[np.ndarray, " trials"]:
+    return np.arange(num_trials) % SHADOW_EVERY == 0
 
 
-def attack(inside: Float[np.ndarray, "trials clues"], outside: Float[np.ndarray, "trials clues"]) -> Attack:
-    """One clue is taken as the score itself: whoever gives only one knows that nothing else matters."""
-    first, second = teaches(len(inside)), teaches(len(outside))
+def run_attack(
+    inside: Float[np.ndarray, "inside statistics"], outside: Float[np.ndarray, "outside statistics"]
+) -> Attack:
+    """Scores of all trials. A single statistic is the score itself, because it is sufficient where it stands alone."""
+    shadow_in, shadow_out = is_shadow(len(inside)), is_shadow(len(outside))
     if inside.shape[1] == 1:
-        scored = inside[:, 0], outside[:, 0]
+        scores_in, scores_out = inside[:, 0], outside[:, 0]
     else:
-        teach = inside[first], outside[second]
-        scored = log_ratio(*teach, inside), log_ratio(*teach, outside)
-    return Attack(Scores(scored[0][first], scored[1][second]), Scores(scored[0][~first], scored[1][~second]))
+        shadow = inside[shadow_in], outside[shadow_out]
+        scores_in, scores_out = log_likelihood_ratio(*shadow, inside), log_likelihood_ratio(*shadow, outside)
+    return Attack(
+        Scores(scores_in[shadow_in], scores_out[shadow_out]), Scores(scores_in[~shadow_in], scores_out[~shadow_out])
+    )
 
 
-def log_ratio(
-    inside: Float[np.ndarray, "taught clues"],
-    outside: Float[np.ndarray, "taught clues"],
-    clues: Float[np.ndarray, "trials clues"],
+def log_likelihood_ratio(
+    inside: Float[np.ndarray, "inside statistics"],
+    outside: Float[np.ndarray, "outside statistics"],
+    trials: Float[np.ndarray, "trials statistics"],
 ) -> Float[np.ndarray, " trials"]:
-    """Of two Gaussians for each clue, fitted to trials with and without the record; clues count as independent."""
+    """log p(trial | inside) - log p(trial | outside), for Gaussians fitted to shadow trials of both kinds."""
     both = np.concatenate([inside, outside])
     spread = np.std(both, axis=0)
-    tells = spread > ROUNDING * np.max(np.abs(both), axis=0)
-    if not tells.any():
-        return np.zeros(len(clues))
-    inside, outside, clues, least = (
-        inside[:, tells],
-        outside[:, tells],
-        clues[:, tells],
-        LEAST_DEVIATION * spread[tells],
-    )
-    means = np.mean(inside, axis=0), np.mean(outside, axis=0)
-    deviations = np.maximum(np.std(inside, axis=0), least), np.maximum(np.std(outside, axis=0), least)
-    densities = [
-        scipy.stats.norm.logpdf(clues, mean, deviation) for mean, deviation in zip(means, deviations, strict=True)
-    ]
-    return np.sum(densities[0] - densities[1], axis=1)
+    varies = spread > ROUNDING * np.max(np.abs(both), axis=0)
+    if not varies.any():
+        return np.zeros(len(trials))
+    trials, least = trials[:, varies], LEAST_DEVIATION * spread[varies]
+
+    def log_density(shadow: Float[np.ndarray, "shadow statistics"]) -> Float[np.ndarray, "trials varying"]:
+        mean, deviation = np.mean(shadow[:, varies], axis=0), np.std(shadow[:, varies], axis=0)
+        return scipy.stats.norm.logpdf(trials, mean, np.maximum(deviation, least))
+
+    return np.sum(log_density(inside) - log_density(outside), axis=1)
 
 
-def success(scores: Scores, confidence: float = CONFIDENCE) -> Success:
+def measure_success(scores: Scores, confidence: float = CONFIDENCE) -> Success:
     sizes = len(scores.inside), len(scores.outside)
-    # The variance of an AUC is at most that of a share of the smaller of the two numbers of trials (Birnbaum and Klose 1957).
-    area = wilson(auc(scores), min(sizes), confidence)
-    return Success(area, found_at(scores, FALSE_POSITIVES, confidence), *sizes)
+    # The variance of an AUC is at most auc (1 - auc) / min(sizes) (Birnbaum and Klose 1957).
+    area = wilson_interval(auc(scores), min(sizes), confidence)
+    return Success(area, true_positives_at(scores, FALSE_POSITIVES, confidence), *sizes)
 
 
 def auc(scores: Scores) -> float:
-    """The chance that a trial with the record has the higher score; equal ones count half."""
-    num_in, num_out = len(scores.inside), len(scores.outside)
-    ranks = scipy.stats.rankdata(np.concatenate([scores.inside, scores.outside]))
-    return float((np.sum(ranks[:num_in]) - num_in * (num_in + 1) / 2) / (num_in * num_out))
+    """The probability that a trial with the record has the higher score; ties count half."""
+    from sklearn.metrics import roc_auc_score  # loads in about a second, which only an audit should pay
 
-
-def found_at(scores: Scores, false_positives: float, confidence: float = CONFIDENCE) -> Estimate:
-    """The share of true positives at the threshold that lets this share of false ones pass.
-
-    The threshold is not known either. Each limit takes the order statistic that lies on its far side with half of the error allowed, and the share
-    beyond it with the other half. With too few trials for any to lie there, the limit says nothing.
-    """
-    num, highest = len(scores.outside), np.sort(scores.outside)[::-1]
-    error = (1 - confidence) / 4
-    above = scipy.stats.binom.cdf(
-        np.arange(num + 1), num, false_positives
-    )  # the chance of at most so many false positives
-    for_low, for_high = int(np.searchsorted(above, error, side="right")) - 1, int(np.searchsorted(above, 1 - error))
-    low, middle, high = (
-        int(np.sum(scores.inside > threshold))
-        for threshold in (
-            highest[for_low] if for_low >= 0 else np.inf,
-            highest[int(false_positives * num)],
-            highest[for_high] if for_high < num else -np.inf,
-        )
-    )
-    size = len(scores.inside)
-    return Estimate(middle / size, float(at_least(low, size, 1 - error)), float(at_most(high, size, 1 - error)))
+    return float(roc_auc_score(*_labelled(scores)))
 
 
 def roc(scores: Scores) -> tuple[Float[np.ndarray, " thresholds"], Float[np.ndarray, " thresholds"]]:
-    """False and true positives at every threshold, from the highest down."""
-    thresholds = np.unique(np.concatenate([scores.inside, scores.outside]))[::-1]
-    shares = [1 - np.searchsorted(np.sort(part), thresholds) / len(part) for part in (scores.outside, scores.inside)]
-    return np.concatenate([[0.0], shares[0]]), np.concatenate([[0.0], shares[1]])
+    """Shares of false and of true positives at every threshold, from the highest threshold down."""
+    from sklearn.metrics import roc_curve
+
+    false, true, _ = roc_curve(*_labelled(scores), drop_intermediate=False)
+    return false, true
+
+
+def _labelled(scores: Scores) -> tuple[Bool[np.ndarray, " both"], Float[np.ndarray, " both"]]:
+    """Whether each trial is inside, and its score."""
+    is_inside = np.repeat([True, False], [len(scores.inside), len(scores.outside)])
+    return is_inside, np.concatenate([scores.inside, scores.outside])
+
+
+def true_positives_at(scores: Scores, false_positives: float, confidence: float = CONFIDENCE) -> Estimate:
+    """The share of true positives at the threshold that this share of false positives exceeds.
+
+    The threshold is estimated too. Each limit spends half of its allowed error on an order statistic beyond the true
+    threshold, and half on the share of true positives above that order statistic. With too few trials for such an
+    order statistic, the limit is 0 or 1.
+    """
+    num, highest = len(scores.outside), np.sort(scores.outside)[::-1]
+    error = (1 - confidence) / 4
+    at_most_so_many = scipy.stats.binom.cdf(np.arange(num + 1), num, false_positives)
+    for_low = int(np.searchsorted(at_most_so_many, error, side="right")) - 1
+    for_high = int(np.searchsorted(at_most_so_many, 1 - error))
+    thresholds = (
+        highest[for_low] if for_low >= 0 else np.inf,
+        highest[int(false_positives * num)],
+        highest[for_high] if for_high < num else -np.inf,
+    )
+    low, middle, high = (int(np.sum(scores.inside > threshold)) for threshold in thresholds)
+    size = len(scores.inside)
+    return Estimate(middle / size, float(lower_limit(low, size, 1 - error)), float(upper_limit(high, size, 1 - error)))

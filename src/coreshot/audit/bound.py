@@ -1,13 +1,23 @@
-"""A lower bound on epsilon from an attack: no mechanism with a smaller one lets anybody tell two data sets apart so well.
+"""A lower bound on epsilon from an attack: with a smaller epsilon, no attack could succeed this often.
 
-With a share f of false and t of true positives, (epsilon, delta)-differential privacy wants t <= exp(epsilon) f + delta, and the same of the shares
-of wrong and right denials. The shares' exact limits give the bound (Jagielski et al. 2020). That needs a great many trials where epsilon is small.
+With a share f of false and t of true positives, (epsilon, delta)-differential privacy demands
+t <= exp(epsilon) f + delta, and the same for the shares 1 - t and 1 - f of negatives. Exact confidence limits of the
+shares give the bound (Jagielski et al., "Auditing Differentially Private Machine Learning", 2020). Where epsilon is
+small, this needs very many trials.
 
-Where all releases are Gaussian, the claim is more than that: the two data sets are no easier to tell apart than N(0, 1) and N(mu, 1), so
-mu >= Phi^-1(t) - Phi^-1(f) at every threshold (Dong et al. 2022), which a threshold in the middle shows with few trials (Nasr et al. 2023). Epsilon
-at a delta follows from mu. This refutes a claim of Gaussian noise; of another mechanism it would say nothing.
+Where all releases are Gaussian, the claim is stronger: the two data sets are at least as hard to tell apart as N(0, 1)
+and N(mu, 1). Then mu >= Phi^-1(t) - Phi^-1(f) at every threshold (Dong et al., "Gaussian Differential Privacy", 2022),
+and a threshold in the middle needs few trials (Nasr et al., "Tight Auditing of Differentially Private Machine
+Learning", 2023). Epsilon at a given delta follows from mu. Such a bound tests a claim of Gaussian noise and says
+nothing about other mechanisms.
 
-The threshold is chosen on trials that the bound is not computed from.
+| papers            | here                                             |
+|-------------------|--------------------------------------------------|
+| TPR, FPR          | `true`, `false`                                  |
+| mu                | `gaussian_mean`                                  |
+| epsilon(mu; delta)| `gaussian_epsilon`                               |
+
+The threshold is chosen on shadow trials, and the bound is computed from held-out trials.
 """
 
 from __future__ import annotations
@@ -23,23 +33,24 @@ import scipy.stats
 from jaxtyping import Float
 
 from coreshot.audit.attack import Attack, Scores
-from coreshot.audit.confidence import CONFIDENCE, at_least, at_most
+from coreshot.audit.confidence import CONFIDENCE, lower_limit, upper_limit
 from coreshot.privacy.releases import Release
 
 NUM_THRESHOLDS = 400
-DELTA = 1e-5  # where nothing is claimed
-LARGEST = 100.0  # epsilon that is looked for
+DELTA = 1e-5  # where no delta is claimed
+LARGEST_EPSILON = 100.0  # the search ends here
 
-Shape = Literal["any", "gaussian"]
-Shares = tuple[Float[np.ndarray, " thresholds"], Float[np.ndarray, " thresholds"]]
+ClaimShape = Literal["any", "gaussian"]
+Shares = Float[np.ndarray, " thresholds"]
+BoundAt = Callable[[Shares, Shares], Shares]  # (false, true) -> the bound at each threshold
 
 
 @dataclass(frozen=True)
 class Bound:
-    epsilon: float  # is at least this, with the confidence
+    epsilon: float  # with the confidence, the true epsilon is at least this
     delta: float
     confidence: float
-    shape: Shape  # of the claim that it is held against
+    shape: ClaimShape  # the kind of claim that the bound tests
 
 
 def lower_bound(attack: Attack, releases: Sequence[Release], confidence: float = CONFIDENCE) -> Bound:
@@ -51,51 +62,50 @@ def lower_bound(attack: Attack, releases: Sequence[Release], confidence: float =
 
 
 def gaussian_mean(attack: Attack, confidence: float) -> float:
-    """mu is at least this; 0 where the trials do not show any."""
+    """A lower bound on mu; 0 where the trials show no difference."""
 
-    def value(false: Float[np.ndarray, ...], true: Float[np.ndarray, ...]) -> Float[np.ndarray, ...]:
+    def bound(false: Shares, true: Shares) -> Shares:
         return scipy.stats.norm.ppf(true) - scipy.stats.norm.ppf(false)
 
-    return max(0.0, _best(attack, value, confidence))
+    return max(0.0, _bound_at_best_threshold(attack, bound, confidence))
 
 
 def any_epsilon(attack: Attack, delta: float, confidence: float) -> float:
-    """By accusations or by denials, whichever the trials that teach find better."""
+    """From positives or from negatives, whichever gives the better bound on shadow trials."""
 
-    def accuse(false: Float[np.ndarray, ...], true: Float[np.ndarray, ...]) -> Float[np.ndarray, ...]:
+    def from_positives(false: Shares, true: Shares) -> Shares:
         return np.log(np.maximum(true - delta, 1e-300) / false)
 
-    def deny(false: Float[np.ndarray, ...], true: Float[np.ndarray, ...]) -> Float[np.ndarray, ...]:
+    def from_negatives(false: Shares, true: Shares) -> Shares:
         return np.log(np.maximum(1 - false - delta, 1e-300) / np.maximum(1 - true, 1e-300))
 
-    better = max(
-        (accuse, deny), key=lambda value: np.max(value(*_limits(attack.taught, _thresholds(attack.taught), confidence)))
-    )
-    return max(0.0, _best(attack, better, confidence))
+    limits = _limits(attack.shadow, _thresholds(attack.shadow), confidence)
+    better = max((from_positives, from_negatives), key=lambda bound: np.max(bound(*limits)))
+    return max(0.0, _bound_at_best_threshold(attack, better, confidence))
 
 
-def _best(attack: Attack, value: Callable[..., Float[np.ndarray, ...]], confidence: float) -> float:
-    thresholds = _thresholds(attack.taught)
-    chosen = thresholds[np.argmax(value(*_limits(attack.taught, thresholds, confidence)))]
-    return float(value(*_limits(attack.scored, np.array([chosen]), confidence))[0])
+def _bound_at_best_threshold(attack: Attack, bound: BoundAt, confidence: float) -> float:
+    thresholds = _thresholds(attack.shadow)
+    chosen = thresholds[np.argmax(bound(*_limits(attack.shadow, thresholds, confidence)))]
+    return float(bound(*_limits(attack.held_out, np.array([chosen]), confidence))[0])
 
 
 def _thresholds(scores: Scores) -> Float[np.ndarray, " thresholds"]:
-    """Half-way between neighbours, since a score may be one of a few values."""
+    """Midpoints between neighbouring scores, because scores may take only a few values."""
     seen = np.unique(np.concatenate([scores.inside, scores.outside]))
     between = (seen[1:] + seen[:-1]) / 2 if len(seen) > 1 else seen
     return between[np.unique(np.linspace(0, len(between) - 1, NUM_THRESHOLDS).astype(int))]
 
 
-def _limits(scores: Scores, thresholds: Float[np.ndarray, " thresholds"], confidence: float) -> Shares:
-    """At most so many false positives and at least so many true ones, both with the confidence together."""
+def _limits(scores: Scores, thresholds: Float[np.ndarray, " thresholds"], confidence: float) -> tuple[Shares, Shares]:
+    """An upper limit of false positives and a lower limit of true positives, which hold together."""
     false, true = (np.sum(part[:, None] > thresholds, axis=0) for part in (scores.outside, scores.inside))
     each = (1 + confidence) / 2
-    return at_most(false, len(scores.outside), each), at_least(true, len(scores.inside), each)
+    return upper_limit(false, len(scores.outside), each), lower_limit(true, len(scores.inside), each)
 
 
 def gaussian_epsilon(mean: float, delta: float) -> float:
-    """The epsilon that N(0, 1) and N(mean, 1) keep at delta (Balle and Wang 2018, Theorem 8)."""
+    """The epsilon of N(0, 1) against N(mean, 1) at delta (Balle and Wang 2018, Theorem 8)."""
 
     def excess(epsilon: float) -> float:
         near, far = scipy.stats.norm.cdf(mean / 2 - epsilon / mean), scipy.stats.norm.logcdf(-mean / 2 - epsilon / mean)
@@ -103,4 +113,6 @@ def gaussian_epsilon(mean: float, delta: float) -> float:
 
     if mean <= 0 or excess(0.0) <= 0:
         return 0.0
-    return LARGEST if excess(LARGEST) > 0 else float(scipy.optimize.brentq(excess, 0.0, LARGEST))
+    if excess(LARGEST_EPSILON) > 0:
+        return LARGEST_EPSILON
+    return float(scipy.optimize.brentq(excess, 0.0, LARGEST_EPSILON))

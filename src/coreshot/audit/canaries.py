@@ -1,6 +1,7 @@
-"""A record that nobody has, made to be noticed: as far from the client's records as their own range allows, of the class it has fewest of.
+"""A canary: a record that no client has, made to be as conspicuous as the client's range of values allows.
 
-The private spectral statistics scale every record to the same length, so to them one record is as bad as another; learners and means are not so fair.
+The private spectral statistics scale every record to the same length, so all records are equally conspicuous to them.
+Learners and class means do not scale records.
 """
 
 from __future__ import annotations
@@ -8,18 +9,17 @@ from __future__ import annotations
 import numpy as np
 from jaxtyping import Float
 
-from coreshot.data import Kind
-from coreshot.types import Points, make_points
+from coreshot.types import Kind, Points, make_points
 
 
-def canary(points: Points, kind: Kind) -> Points:
-    """One point: a real client could hold it, number by number."""
+def make_canary(points: Points, kind: Kind) -> Points:
+    """One point at a corner of the box that holds the records, in the class of which there are fewest."""
     y = np.asarray(points.y)
     label = np.eye(y.shape[1])[np.argmin(np.sum(y, axis=0))] if kind == "classification" else _far_corner(y)
     return make_points(_far_corner(np.asarray(points.x))[None], label[None])
 
 
 def _far_corner(values: Float[np.ndarray, "n ..."]) -> Float[np.ndarray, ...]:
-    """Of the box that holds them: of each number the end of its range that is farther from the mean."""
+    """For each number the end of its range that is farther from its mean."""
     low, mean, high = np.min(values, axis=0), np.mean(values, axis=0), np.max(values, axis=0)
     return np.where(mean - low > high - mean, low, high)

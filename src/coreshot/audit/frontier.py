@@ -1,9 +1,9 @@
-"""What privacy costs and what going without it risks, of every arm of a preset: its quality beside the attack's success and its epsilon.
+"""The frontier of privacy and quality: for each arm of a preset its quality, the success of an attack, and its epsilon.
 
 DIR/run             the preset's run
-DIR/audits/NAME/N   an audit for each learner, or method of one round, that an arm uses, with seed N: another client's records, another canary
-DIR/frontier.json   a row for each arm
-DIR/frontier.png    the same as a picture, and .svg; drawn by report/
+DIR/audits/NAME/N   an audit of each learner, or method of one round, that an arm uses, with seed N
+DIR/frontier.json   one row for each arm
+DIR/frontier.png    the rows as a figure, also as .svg; drawn by report/
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import Any
 
 from coreshot.audit.confidence import CONFIDENCE
 from coreshot.audit.findings import Findings
-from coreshot.audit.run import audit
-from coreshot.audit.subject import Subject, subject_of
+from coreshot.audit.run import run_audit
+from coreshot.audit.subject import Subject, make_subject
 from coreshot.experiments.preset import Arm, Preset
 from coreshot.experiments.run import run
 from coreshot.fitted.metrics import Metrics
@@ -25,10 +25,10 @@ from coreshot.progress import Progress, Silent
 from coreshot.storage import write_json
 from coreshot.study import Study
 
-OnAudit = Callable[[Subject, Path, Findings], object]  # told after each audit, for example to draw it
+OnAudit = Callable[[Subject, Path, Findings], object]  # called after each audit, for example to draw it
 
 
-def frontier(
+def run_frontier(
     preset: Preset,
     num_trials: int,
     out: Path,
@@ -36,14 +36,14 @@ def frontier(
     progress: Progress | None = None,
     on_audit: OnAudit = lambda subject, folder, found: None,
 ) -> list[dict[str, Any]]:
-    """A row for each arm that sends one message or keeps a promise; what the directory holds is not done again."""
+    """A row for each arm. Runs and audits that the directory holds are not repeated."""
     progress = progress or Silent()
     results = run([preset], out / "run", seeds, progress)
     found: dict[str, list[Findings]] = {}
     for arm in preset.arms:
-        if is_audited(preset, arm) and name_of(arm) not in found:
-            found[name_of(arm)] = _audits(preset, arm, seeds or preset.seeds, num_trials, out, progress, on_audit)
-    rows = [_row(preset, arm, results, found.get(name_of(arm), [])) for arm in preset.arms]
+        if is_audited(preset, arm) and client_part(arm) not in found:
+            found[client_part(arm)] = _audits(preset, arm, seeds or preset.seeds, num_trials, out, progress, on_audit)
+    rows = [_row(preset, arm, results, found.get(client_part(arm), [])) for arm in preset.arms]
     write_json(out / "frontier.json", rows)
     return rows
 
@@ -51,22 +51,22 @@ def frontier(
 def _audits(
     preset: Preset, arm: Arm, seeds: Sequence[int], num_trials: int, out: Path, progress: Progress, on_audit: OnAudit
 ) -> list[Findings]:
-    """One for each seed, each so sure of its limits that all of them hold together with the usual confidence."""
+    """An audit for each seed. Their limits hold together with the usual confidence (a Bonferroni correction)."""
     confidence, found = 1 - (1 - CONFIDENCE) / len(seeds), []
     for seed in seeds:
-        subject = subject_of(study_of(preset, arm, seed), preset.task.make(seed))
-        folder = out / "audits" / name_of(arm) / str(seed)
-        found.append(audit(subject, num_trials, folder, seed, preset.resolved["task"], progress, confidence))
+        subject = make_subject(arm_study(preset, arm, seed), preset.task.make(seed))
+        folder = out / "audits" / client_part(arm) / str(seed)
+        found.append(run_audit(subject, num_trials, folder, seed, preset.resolved["task"], progress, confidence))
         on_audit(subject, folder, found[-1])
     return found
 
 
-def name_of(arm: Arm) -> str:
-    """Of what a client runs in this arm; learners and methods may have the same names."""
+def client_part(arm: Arm) -> str:
+    """A name for what a client runs in this arm; a learner and a method may share a name, so it says which."""
     return f"method-{arm.method}" if arm.method else f"learner-{arm.learner}"
 
 
-def study_of(preset: Preset, arm: Arm, seed: int) -> Study:
+def arm_study(preset: Preset, arm: Arm, seed: int) -> Study:
     return preset.method_study(arm.method, seed) if arm.method else preset.study(str(arm.learner), seed)
 
 
@@ -86,13 +86,13 @@ def _row(preset: Preset, arm: Arm, results: Sequence[Mapping[str, Any]], audits:
             for field in fields(Metrics)
             if of_arm[0].get(field.name) is not None
         },
-        "epsilon": promised_epsilon(study_of(preset, arm, seeds[0]).releases),
+        "epsilon": promised_epsilon(arm_study(preset, arm, seeds[0]).releases),
         **(_success(audits) if audits else {}),
     }
 
 
 def _success(audits: Sequence[Findings]) -> dict[str, Any]:
-    """Each number of each audit, with its interval."""
+    """The numbers of each audit, with their intervals."""
     parts = {
         "record_auc": [found.membership.auc for found in audits],
         "record_found": [found.membership.found_at_one_percent for found in audits],

@@ -1,10 +1,10 @@
-"""Whom an audit is about: a client of a study and one of its records; and the three sets of records between which an attacker has to decide.
+"""The subject of an audit: a client of a study, one of its records, and three sets of records to tell apart.
 
-    all      the client's records as they are
-    without  the same less the record
-    planted  the same and one more, the canary
+    all      the client's records
+    without  the same without the audited record
+    planted  the same with one more record, the canary
 
-`all` against `without` is the question of membership, `planted` against `all` that of the canary.
+Membership of the record is `all` against `without`; presence of the canary is `planted` against `all`.
 """
 
 from __future__ import annotations
@@ -18,12 +18,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from coreshot.audit.canaries import canary
-from coreshot.audit.distances import between_records, classes_of_one
+from coreshot.audit.canaries import make_canary
+from coreshot.audit.distances import between_records, single_record_classes
 from coreshot.config import choose
 from coreshot.data import FederatedData
 from coreshot.errors import CoreshotError
-from coreshot.methods.protocol import SecureSum
 from coreshot.study import Study
 from coreshot.types import Points, concatenate_points
 
@@ -36,40 +35,40 @@ LEAST_RECORDS = 3
 class Subject:
     study: Study
     client: str
-    record: int  # its position among the client's
+    record: int  # its position among the client's records
     sets: Mapping[Which, Points]
-    others: Mapping[
-        str, Points
-    ]  # clients that a trial needs beside this one: where noise is shared all, with one record each; else none
+    # The other clients that a trial needs: all of them, with one record each, where clients share the noise; else none.
+    others: Mapping[str, Points]
 
     @cached_property
-    def of_record(self) -> Points:
-        return one_of(self.sets["all"], self.record)
+    def target_record(self) -> Points:
+        return take_record(self.sets["all"], self.record)
 
     @cached_property
-    def of_canary(self) -> Points:
-        return one_of(self.sets["planted"], self.sets["planted"].num_points - 1)
+    def target_canary(self) -> Points:
+        return take_record(self.sets["planted"], self.sets["planted"].num_points - 1)
 
     @cached_property
-    def alone(self) -> dict[int, int]:
-        """Classes of one record, and where it is."""
-        return classes_of_one(self.sets["all"]) if self.study.agreement.kind == "classification" else {}
+    def single_record_classes(self) -> dict[int, int]:
+        """Classes with one record, and its position; none for a regression."""
+        return single_record_classes(self.sets["all"]) if self.study.agreement.kind == "classification" else {}
 
     @cached_property
     def spacing(self) -> float:
-        """How far a record is from its neighbour, in the middle."""
+        """The median distance of a record to its nearest neighbour."""
         return float(np.median(between_records(self.sets["without"])))
 
 
-def one_of(points: Points, position: int) -> Points:
+def take_record(points: Points, position: int) -> Points:
     return jax.tree.map(lambda array: np.asarray(array)[position : position + 1], points)
 
 
-def subject_of(study: Study, data: FederatedData, client: str | None = None, record: int | None = None) -> Subject:
-    """The first client and its most exposed record, where they are not named."""
+def make_subject(study: Study, data: FederatedData, client: str | None = None, record: int | None = None) -> Subject:
+    """By default the first client and its most exposed record."""
     if study.method.num_rounds != 1:
         raise CoreshotError(
-            f"audit: the method has {study.method.num_rounds} rounds; only learners and methods of one round can be audited."
+            f"audit: the method has {study.method.num_rounds} rounds; "
+            "only learners and methods of one round can be audited."
         )
     name = client if client is not None else next(iter(data.clients))
     points = choose("client", name, data.clients, "audit")
@@ -82,23 +81,27 @@ def subject_of(study: Study, data: FederatedData, client: str | None = None, rec
         raise CoreshotError(
             f"audit: record {index} does not exist; client {name} has records 0 to {points.num_points - 1}."
         )
-    sets: dict[Which, Points] = {
-        "all": points,
-        "without": jax.tree.map(lambda array: jnp.asarray(np.delete(np.asarray(array), index, axis=0)), points),
-        "planted": concatenate_points([points, canary(points, study.agreement.kind)]),
-    }
+    sets = _make_sets(points, index, study)
     for which in WHICH:
         study.check_records(
             sets[which], f"client {name}, without record {index}" if which == "without" else f"client {name}"
         )
-    shares_noise = isinstance(study.method, SecureSum) and study.method.num_sharers is not None
-    # The attacker knows what others hold, and takes it off: it may as well be one record.
-    others = {other: one_of(held, 0) for other, held in data.clients.items() if shares_noise and other != name}
+    shares_noise = any(release.num_sharers > 1 for release in study.releases)
+    # The attacker knows the others' records and subtracts them, so one record each is enough.
+    others = {other: take_record(held, 0) for other, held in data.clients.items() if shares_noise and other != name}
     return Subject(study, name, index, sets, others)
 
 
+def _make_sets(points: Points, index: int, study: Study) -> dict[Which, Points]:
+    return {
+        "all": points,
+        "without": jax.tree.map(lambda array: jnp.asarray(np.delete(np.asarray(array), index, axis=0)), points),
+        "planted": concatenate_points([points, make_canary(points, study.agreement.kind)]),
+    }
+
+
 def most_exposed(points: Points, study: Study) -> int:
-    """The first record of the smallest class; of targets, the record that is farthest from the mean."""
+    """The first record of the smallest class; in a regression, the record that is farthest from the mean."""
     x, y = np.asarray(points.x).reshape(points.num_points, -1), np.asarray(points.y)
     if study.agreement.kind == "regression":
         return int(np.argmax(np.sum((x - np.mean(x, axis=0)) ** 2, axis=1)))

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from coreshot.audit.confidence import Estimate
     from coreshot.audit.findings import Findings
-    from coreshot.audit.run import Plan
+    from coreshot.audit.run import AuditPlan
     from coreshot.audit.subject import Subject
     from coreshot.experiments.preset import Preset
 
@@ -63,13 +63,9 @@ def audit(
 
     Example: coreshot audit moons_quick --learner class_mean --trials 300
     """
-    from coreshot.audit.run import audit as run_audit
-    from coreshot.audit.run import check_trials
-    from coreshot.audit.run import plan as plan_audit
+    from coreshot.audit.run import check_trials, plan_audit, run_audit
     from coreshot.experiments.preset import load_preset
-    from coreshot.report.audit import write_audit_figure
     from coreshot.runtime.compilation import keep_compiled
-    from coreshot.storage import read_json
 
     check_trials(trials)
     loaded = load_preset(preset, overrides or ())
@@ -83,19 +79,26 @@ def audit(
         return
     with working(as_json) as progress:
         found = run_audit(subject, trials, folder, seed, task, progress)
+    _print_findings(subject, folder, found, as_json)
+    if found.is_refuted:
+        raise typer.Exit(1)
+
+
+def _print_findings(subject: Subject, folder: Path, found: Findings, as_json: bool) -> None:
+    from coreshot.report.audit import write_audit_figure
+    from coreshot.storage import read_json
+
     files = {"results": str(folder / "audit.json"), "picture": str(write_audit_figure(subject, folder, found))}
     lines = (f"{name}: {path}" for name, path in files.items())
     print_result(
         {**read_json(folder / "audit.json"), **files}, as_json, [_findings_table(found), found.verdict, *lines]
     )
-    if found.is_refuted:
-        raise typer.Exit(1)
 
 
 def _subject(
     preset: Preset, learner: str | None, method: str | None, client: str | None, record: int | None, seed: int
 ) -> Subject:
-    from coreshot.audit.subject import subject_of
+    from coreshot.audit.subject import make_subject
 
     if (learner is None) == (method is None):
         learners, methods = (", ".join(sorted(names)) or "none" for names in (preset.learners, preset.methods))
@@ -104,10 +107,10 @@ def _subject(
             f"preset {preset.name} has learners {learners}; methods {methods}."
         )
     study = preset.study(learner, seed) if learner is not None else preset.method_study(str(method), seed)
-    return subject_of(study, preset.task.make(seed), client, record)
+    return make_subject(study, preset.task.make(seed), client, record)
 
 
-def _plan_table(subject: Subject, cost: Plan) -> Table:
+def _plan_table(subject: Subject, cost: AuditPlan) -> Table:
     minutes = f"{cost.seconds / 60:.0f} min" if cost.seconds > 100 else f"{cost.seconds:.0f} s"
     return make_table(
         ("trials", "done", "seconds each", "in parallel", "time, about"),

@@ -112,7 +112,7 @@ def sweep(
 
     Example: coreshot sweep moons
     """
-    from coreshot.experiments.sweep import sweep as run_sweep
+    from coreshot.experiments.sweep import run_sweep
     from coreshot.runtime.compilation import keep_compiled
 
     keep_compiled()
@@ -151,7 +151,7 @@ def compare(
 
     Example: coreshot compare digits_quick --learners bpc --inferences sgd,adam --points 10,30
     """
-    from coreshot.experiments.compare import comparison, per_client
+    from coreshot.experiments.compare import comparison_preset, per_client
     from coreshot.experiments.run import run as run_presets
     from coreshot.report.comparison import comparison_grid, draw_comparison
     from coreshot.report.drawing import render
@@ -159,7 +159,7 @@ def compare(
     from coreshot.storage import write_bytes
 
     sizes = parse_whole_numbers("--points", points, 1, "10,30")
-    chosen = comparison(preset, overrides or (), parse_names(learners), parse_names(inferences), sizes)
+    chosen = comparison_preset(preset, overrides or (), parse_names(learners), parse_names(inferences), sizes)
     folder = out or Path("runs") / chosen.name
     keep_compiled()
     with working(as_json or markdown) as progress:

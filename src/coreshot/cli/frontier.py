@@ -34,7 +34,7 @@ def frontier(
 
     Example: coreshot frontier private_digits --seeds 0 --trials 60
     """
-    from coreshot.audit.frontier import frontier as run_frontier
+    from coreshot.audit.frontier import run_frontier
     from coreshot.audit.run import check_trials
     from coreshot.experiments.preset import load_preset
     from coreshot.report.audit import write_audit_figure

@@ -21,7 +21,7 @@ from coreshot.progress import Progress, show_progress
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from coreshot.report.page import Grid
+    from coreshot.report.tables import Grid
 
     Part: TypeAlias = str | Table  # of what people read
 

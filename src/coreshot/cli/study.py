@@ -24,7 +24,7 @@ from coreshot.errors import CoreshotError
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from coreshot.data.files import Encoded
+    from coreshot.data.files import EncodedRecords
     from coreshot.data.schema import Finding
     from coreshot.study import Study
 
@@ -148,14 +148,14 @@ def distill(
 
     Example: coreshot distill study.toml patients.csv --out site.coreset
     """
-    from coreshot.data.files import read_records
     from coreshot.privacy.promise import promise
     from coreshot.storage import check_client_name
     from coreshot.study.file import read_study
+    from coreshot.study.site_records import read_study_records
 
     agreed, name = read_study(study), check_client_name(client or out.stem)
     refuse_existing(out)
-    records = read_records(data, agreed.inputs, agreed.target)  # type: ignore[arg-type]
+    records = read_study_records(agreed, data)
     print_now(_findings_table(data, records.findings), as_json)
     message = _distilled(agreed, records, name, seed, out)
     values = {
@@ -171,7 +171,7 @@ def distill(
     print_result(values, as_json, parts)
 
 
-def _distilled(study: Study, records: Encoded, client: str, seed: int, out: Path) -> bytes:
+def _distilled(study: Study, records: EncodedRecords, client: str, seed: int, out: Path) -> bytes:
     """The message, which is also written to `out`. A run that is stopped keeps its state in a file beside `out`."""
     import threading
     from contextlib import nullcontext

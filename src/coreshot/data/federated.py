@@ -1,13 +1,15 @@
-"""Data as it lies in a federation: one Points per client, and test data that no client has."""
+"""Federated data: the points of each client, test points that no client has, and the tasks that make them."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Protocol
 
-from coreshot.types import Points
+import numpy as np
 
-Kind = Literal["classification", "regression"]
+from coreshot.data.display import Display
+from coreshot.types import Kind, Points
 
 
 @dataclass(frozen=True)
@@ -16,3 +18,28 @@ class FederatedData:
     clients: dict[str, Points]
     test: Points
     truth: Points | None  # the test inputs with noise-free targets, where they are known
+
+
+class Task(Protocol):
+    """Settings from which a federated data set is made, one for each seed."""
+
+    @property
+    def kind(self) -> Kind: ...
+
+    @property
+    def input_shape(self) -> tuple[int, ...]: ...
+
+    @property
+    def num_outputs(self) -> int: ...
+
+    @property
+    def num_clients(self) -> int: ...
+
+    @property
+    def display(self) -> Display:
+        """What a report needs to draw and label this task."""
+
+    def make(self, seed: int) -> FederatedData: ...
+
+    def summaries(self, predict: Callable[[np.ndarray], Any]) -> dict[str, float]:
+        """Numbers about a fitted model that only this task has; `display.columns` says how tables show them."""

@@ -1,4 +1,4 @@
-"""The paper's synthetic tasks: a function seen on three intervals, and two moons; a handful of clients each."""
+"""The paper's synthetic tasks: a function seen on three intervals, and two moons; with few clients."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from coreshot.config import Count, NonNegative, settings
-from coreshot.data.federated import FederatedData, Kind
-from coreshot.types import Points, make_points
+from coreshot.data.display import CurvePlane, Display, FieldPlane, SummaryColumn
+from coreshot.data.federated import FederatedData
+from coreshot.types import Kind, Points, make_points
 
 INTERVALS = np.array([(-0.8, -0.6), (-0.2, 0.0), (0.5, 0.8)])
 BETWEEN = np.array([-0.4, 0.25])  # half-way between neighbouring intervals: no client has data there
@@ -22,7 +23,7 @@ def true_function(x: np.ndarray) -> np.ndarray:
 
 @settings
 class Regression:
-    """y = 1.5 sin(0.4 pi x) + 1.5 cos(2 pi x) + noise; each client weighs the three intervals by a Dirichlet(1, 1, 1) draw."""
+    """y = 1.5 sin(0.4 pi x) + 1.5 cos(2 pi x) + noise; a Dirichlet(1, 1, 1) draw weights a client's three intervals."""
 
     num_clients: Count
     points_per_client: Count
@@ -32,6 +33,25 @@ class Regression:
     kind: ClassVar[Kind] = "regression"
     input_shape: ClassVar[tuple[int, ...]] = (1,)
     num_outputs: ClassVar[int] = 1
+    display: ClassVar[Display] = Display(
+        plane=CurvePlane(
+            "Regression",
+            x=(-1.2, 1.2),
+            y=(-4.0, 4.0),
+            y_ticks=(-3, 0, 3),
+            true_function=true_function,
+            data_intervals=tuple((low, high) for low, high in INTERVALS.tolist()),
+        ),
+        columns=(
+            SummaryColumn("epistemic_inside", "epistemic inside", ".3f"),
+            SummaryColumn("epistemic_between", "epistemic between", ".3f"),
+            SummaryColumn("epistemic_between", "between / inside", ".2f", divisor="epistemic_inside"),
+        ),
+        columns_note=(
+            "Epistemic: standard deviation of the function over posterior samples, averaged inside the three intervals "
+            "with data and at the two midpoints between them. It is 0 for a MAP arm, which has one sample."
+        ),
+    )
 
     def make(self, seed: int) -> FederatedData:
         clients = {f"client-{index}": self._client(seed, index) for index in range(self.num_clients)}
@@ -72,6 +92,7 @@ class Moons:
     kind: ClassVar[Kind] = "classification"
     input_shape: ClassVar[tuple[int, ...]] = (2,)
     num_outputs: ClassVar[int] = 2
+    display: ClassVar[Display] = Display(plane=FieldPlane("Two moons", x=(-1.7, 2.7), y=(-1.35, 1.75)))
 
     def make(self, seed: int) -> FederatedData:
         clients = {
@@ -83,7 +104,7 @@ class Moons:
         return {}
 
     def _draw(self, stream: list[int], size: int) -> Points:
-        from sklearn.datasets import make_moons  # a second, which other tasks need not pay
+        from sklearn.datasets import make_moons  # takes a second, which other tasks do not need
 
         draws = np.random.default_rng(stream)
         # make_moons spaces its points evenly; a random subset of a larger set has the randomness of a sample.

@@ -1,4 +1,4 @@
-"""Quality for communication: the curves of multi-round methods beside the dots of one-shot ones, and what it takes to match one of them."""
+"""Quality against communication: curves of multi-round methods, and what they send until they match a one-shot arm."""
 
 from __future__ import annotations
 
@@ -16,14 +16,15 @@ HEADINGS = {"accuracy": "accuracy", "nll": "NLL", "rmse": "RMSE"}
 
 @dataclass(frozen=True)
 class Curve:
-    """One arm and seed: rows of round, floats, bytes (cumulated, both directions) and metrics."""
+    """One arm and seed: points with round, floats and bytes (cumulative, both directions) and metrics."""
 
     arm: str
     seed: int
     points: list[Row]
 
 
-def shown_metrics(rows: Sequence[Row]) -> list[str]:
+def shown_metrics(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The metrics that any row has a value for."""
     return [name for name in HIGHER_IS_BETTER if any(row.get(name) is not None for row in rows)]
 
 
@@ -34,29 +35,34 @@ def first_match(points: Sequence[Row], metric: str, target: float) -> Row | None
 
 
 def communication_rows(rows: Sequence[Row], curves: Sequence[Curve], match: str) -> list[Row]:
-    """For each curve and metric: the floats and bytes after which it first was as good as the arm `match` with the same seed; None if never."""
+    """For each curve and metric: what was sent until it was as good as the arm `match` with the same seed.
+
+    Floats and bytes are None where it never was.
+    """
     targets = {row["seed"]: row for row in rows if row["arm"] == match}
-    found = []
-    for curve in curves:
-        if curve.seed not in targets:
-            continue
-        for metric in shown_metrics(rows):
-            point = first_match(curve.points, metric, targets[curve.seed][metric])
-            reached = {"floats": point["floats"], "bytes": point["bytes"]} if point else {"floats": None, "bytes": None}
-            found.append(
-                {
-                    "arm": curve.arm,
-                    "seed": curve.seed,
-                    "metric": metric,
-                    "target": targets[curve.seed][metric],
-                    **reached,
-                }
-            )
-    return found
+    metrics = shown_metrics(rows)
+    return [
+        _match_row(curve, metric, targets[curve.seed][metric])
+        for curve in curves
+        if curve.seed in targets
+        for metric in metrics
+    ]
 
 
-def matched(rows: Sequence[Row], arm: str, metric: str, unit: Unit) -> Mapping[str, Any]:
-    """The mean over the seeds that matched, and how many of how many did."""
+def _match_row(curve: Curve, metric: str, target: float) -> Row:
+    point = first_match(curve.points, metric, target) or {"floats": None, "bytes": None}
+    return {
+        "arm": curve.arm,
+        "seed": curve.seed,
+        "metric": metric,
+        "target": target,
+        "floats": point["floats"],
+        "bytes": point["bytes"],
+    }
+
+
+def summarise_matches(rows: Sequence[Row], arm: str, metric: str, unit: Unit) -> dict[str, Any]:
+    """The mean over the seeds that matched, how many did, and how many seeds there are."""
     own = [row for row in rows if row["arm"] == arm and row["metric"] == metric]
     reached = [row[unit] for row in own if row[unit] is not None]
     return {"mean": float(np.mean(reached)) if reached else None, "reached": len(reached), "seeds": len(own)}

@@ -1,7 +1,7 @@
-"""Learners x inferences x K on one task, as one table and one figure: quality against bytes and against seconds a client.
+"""A preset that compares learners, inferences and coreset sizes K on one task.
 
-What a learned coreset has to beat is always in it: a random handful of records, class means, noise, as many raw images of 8 bits as fit the same
-bytes, the same at half resolution, the spectral coreset at those bytes, and all data pooled.
+It always has the baselines that a learned coreset must beat: a random subset, class means, noise, as many raw records
+of 8 bits as fit the same bytes, raw images at half resolution, the spectral coreset with these bytes, and pooled data.
 """
 
 from __future__ import annotations
@@ -15,23 +15,22 @@ from coreshot.errors import CoreshotError
 from coreshot.experiments.preset import Preset, build_preset, load_preset
 
 BYTES_PER_FLOAT = 4
-LEAST_BYTES = 500  # of a spectral coreset: its histograms alone take some
-NULLS = ("random_subset", "class_mean", "noise", "everything", "raw_images")  # names of learners that learn nothing
+LEAST_BYTES = 500  # of a spectral coreset: its histograms need some
 IMAGE_FEATURES = {"name": "random_conv", "dimension": 1024}
 VECTOR_FEATURES = {"name": "random_vector", "dimension": 256}
 
 
-def comparison(
+def comparison_preset(
     name: str,
     overrides: Sequence[str],
     learners: Sequence[str] | None,
     inferences: Sequence[str] | None,
     sizes: Sequence[int] | None,
 ) -> Preset:
-    """The preset whose arms are the comparison; learners and inferences are those of the given one, by its names for them."""
+    """The preset of the comparison. Learners and inferences are named as in the given preset."""
     preset = load_preset(name, overrides)
     where = f"compare {preset.name}"
-    own = [key for key, values in preset.resolved["learner"].items() if values["name"] not in NULLS]
+    own = [key for key, learner in preset.learners.items() if learner.num_chunks]  # without baselines
     chosen = list(learners or own)
     infer = list(inferences or list(preset.inferences)[:1])
     for key in chosen:
@@ -61,7 +60,7 @@ def comparison(
 def _learner_tables(
     preset: Preset, chosen: Sequence[str], sizes: Sequence[int]
 ) -> dict[str, tuple[str, dict[str, Any]]]:
-    """By key: what it is called, and its settings."""
+    """By key: the learner's label and its settings."""
     found = {
         f"{key}_{size}": (f"{key}, K = {size}", {**preset.resolved["learner"][key], "num_points": size})
         for key in chosen
@@ -92,7 +91,7 @@ def _learner_arms(
 
 
 def _spectral_tables(preset: Preset, sizes: Sequence[int]) -> dict[str, tuple[str, dict[str, Any]]]:
-    """The preset's own, or one with as many bytes as each K has as float32 points."""
+    """The preset's own spectral methods, or for each K one that sends as many bytes as K points of float32."""
     own = {
         key: (key.replace("_", " "), values)
         for key, values in preset.resolved.get("method", {}).items()

@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -25,6 +24,7 @@ from coreshot.learners.protocol import LearningCost
 from coreshot.methods import Dosfl, FedPa
 from coreshot.methods.one_shot import coreset_message
 from coreshot.models import LogDensity, Model
+from coreshot.models.parallel import map_in_threads
 from coreshot.progress import Progress
 from coreshot.runtime.simulate import simulate
 from coreshot.study import Study
@@ -146,13 +146,11 @@ def _wire(preset: Preset, name: str, data: FederatedData, num_seeds: int) -> str
         learner = preset.learners[name]
         cost = learner.cost(study.model, points.num_points)
         coreset = _example_coreset(cost, study.model, learner.num_points or points.num_points)
-        for direction, message in (
-            ("down", Message("invitation", 0, {})),
-            ("up", coreset_message(coreset, study.model, 0, learner.coding)),
-        ):
-            releases = study.releases if direction == "up" else ()
-            encoded = encode_message(message, study_hash=study.hash, client=client, releases=releases)
-            ledger.book(direction, client, message, encoded)  # type: ignore[arg-type]
+        invitation = Message("invitation", 0, {})
+        ledger.book("down", client, invitation, encode_message(invitation, study_hash=study.hash, client=client))
+        reply = coreset_message(coreset, study.model, 0, learner.coding)
+        encoded = encode_message(reply, study_hash=study.hash, client=client, releases=study.releases)
+        ledger.book("up", client, reply, encoded)
     up, down = num_seeds * ledger.bytes("up"), num_seeds * ledger.bytes("down")
     return f"{num_seeds * ledger.floats('up'):,} floats, {up:,} bytes up; {down:,} bytes down"
 
@@ -200,8 +198,7 @@ def _pass_seconds(model: Model, points: Points, num_weights: int, num_threads: i
 
         return model.each(lambda params: jax.lax.fori_loop(0, NUM_PROBES, step, params))(params)
 
-    with ThreadPoolExecutor(num_threads) as pool:
-        seconds = _timed(lambda: list(pool.map(lambda _: jax.block_until_ready(train(params)), range(num_threads))))
+    seconds = _timed(lambda: map_in_threads(lambda _: jax.block_until_ready(train(params)), range(num_threads)))
     return seconds / NUM_PROBES / points.num_points / num_weights
 
 

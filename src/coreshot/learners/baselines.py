@@ -26,7 +26,7 @@ class Everything(Immediate):
     coding: PointCoding | None = None
 
     def releases(self, model: Model) -> tuple[Release, ...]:
-        return Release("records", "every record, unchanged"), COUNT
+        return Release("records", "every record, as it is"), COUNT
 
     def init(self, keys: Key[Array, " clients"], model: Model, records: Records, shared_key: PRNGKey) -> Coreset:
         points = records.exact("records")
@@ -41,7 +41,7 @@ class RandomSubset(Immediate):
     coding: PointCoding | None = None
 
     def releases(self, model: Model) -> tuple[Release, ...]:
-        return Release("records", "a random choice of records, unchanged"), COUNT
+        return Release("records", "a random choice of records, as they are"), COUNT
 
     def init(self, keys: Key[Array, " clients"], model: Model, records: Records, shared_key: PRNGKey) -> Coreset:
         points = records.exact("records")

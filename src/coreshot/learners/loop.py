@@ -4,9 +4,7 @@ diverge.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,6 +17,7 @@ from coreshot.errors import CoreshotError
 from coreshot.keys import fold_each
 from coreshot.learners.protocol import Health, Learner, State
 from coreshot.models import Model
+from coreshot.models.parallel import map_in_threads
 from coreshot.privacy.guarded_records import Records, stacked
 from coreshot.types import Coreset, PRNGKey, padded_size
 
@@ -63,8 +62,7 @@ def distill(
             model, learner, group, jnp.stack([keys[name] for name in group]), records, shared_key, on_chunk, where
         )
 
-    with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
-        results = {name: distilled for group in pool.map(run, groups) for name, distilled in group.items()}
+    results = {name: distilled for group in map_in_threads(run, groups) for name, distilled in group.items()}
     return {name: results[name] for name in clients}
 
 

@@ -1,4 +1,4 @@
-"""Does a model mean what it says? Of classes a reliability diagram, of quantities how often intervals hold the truth."""
+"""Figures of calibration: a reliability diagram for classes, and the coverage of intervals for quantities."""
 
 from __future__ import annotations
 
@@ -10,32 +10,33 @@ from matplotlib.figure import Figure
 
 from coreshot.fitted.calibration import LEVELS
 from coreshot.fitted.metrics import NUM_BINS, Sums
-from coreshot.report.drawing import CURVE, STYLE, Drawing
+from coreshot.report.drawing import CURVE, REFERENCE, STYLE, Drawing
 
 
 def draw_reliability(total: Sums) -> Drawing:
-    """How often predictions of each confidence were right, and below it how many there were."""
-    count, confidence, correct = (
-        np.asarray(part) for part in (total.bin_count, total.bin_confidence, total.bin_correct)
-    )
-    there = count > 0
-    mean, right = confidence[there] / count[there], correct[there] / count[there]
-    error = np.sqrt(right * (1 - right) / count[there])
+    """Above: how often predictions of each confidence were correct. Below: how many predictions there were."""
+    count = np.asarray(total.bin_count)
+    used = count > 0
+    mean = np.asarray(total.bin_confidence)[used] / count[used]
+    correct = np.asarray(total.bin_correct)[used] / count[used]
+    error = np.sqrt(correct * (1 - correct) / count[used])
     with matplotlib.rc_context(STYLE):
         figure = Figure(figsize=(4.6, 4.8), layout="constrained")
         upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=[4, 1])
         _diagonal(upper)
-        upper.errorbar(mean, right, error, color=CURVE, marker="o", ms=4, lw=1.4, elinewidth=0.8, capsize=2)
-        upper.set_ylabel("share that was right")
+        upper.errorbar(mean, correct, error, color=CURVE, marker="o", ms=4, lw=1.4, elinewidth=0.8, capsize=2)
+        upper.set_ylabel("share that was correct")
         edges = np.linspace(0, 1, NUM_BINS + 1)
         lower.bar(edges[:-1], count, width=1 / NUM_BINS, align="edge", color=CURVE, alpha=0.45, lw=0)
         lower.set(xlabel="confidence of the prediction", ylabel="records")
     caption = (
-        f"Reliability: predictions fall into {NUM_BINS} bins by their confidence, the probability of the predicted class; dots show how often "
-        "those of a bin were right, with one standard error. On the dashed line the model is as often right as it says; below it, it is too sure "
-        "of itself. Bars: how many records a bin has."
+        f"Reliability: predictions are sorted into {NUM_BINS} bins by their confidence, the probability of the "
+        "predicted class. Dots show the share of correct predictions in a bin, with one standard error. On the dashed "
+        "line this share equals the confidence; below it, the model is overconfident. Bars: the number of records in "
+        "each bin."
     )
-    shown = ", ".join(f"{100 * x:.0f} % sure: {100 * y:.0f} % right" for x, y in zip(mean, right, strict=True))
+    pairs = zip(mean, correct, strict=True)
+    shown = ", ".join(f"confidence {100 * x:.0f} %: {100 * y:.0f} % correct" for x, y in pairs)
     return Drawing(figure, f"Reliability diagram. {shown}.", caption)
 
 
@@ -47,8 +48,8 @@ def draw_coverage(found: Float[np.ndarray, " levels"]) -> Drawing:
         axes.plot(LEVELS, found, color=CURVE, marker="o", ms=4, lw=1.4)
         axes.set(xlabel="level of the interval", ylabel="share of targets inside")
     caption = (
-        "Coverage: the share of targets inside the model's central intervals of each level. On the dashed line intervals hold the truth as often "
-        "as they say; below it the model is too sure of itself."
+        "Coverage: the share of targets inside the model's central intervals of each level. On the dashed line this "
+        "share equals the level; below it, the model is overconfident."
     )
     shown = ", ".join(
         f"{100 * level:.0f} % interval: {100 * share:.0f} %" for level, share in zip(LEVELS, found, strict=True)
@@ -57,5 +58,5 @@ def draw_coverage(found: Float[np.ndarray, " levels"]) -> Drawing:
 
 
 def _diagonal(axes: Axes) -> None:
-    axes.plot([0, 1], [0, 1], color="#777777", lw=0.9, ls="--")
+    axes.plot([0, 1], [0, 1], color=REFERENCE, lw=0.9, ls="--")
     axes.set(xlim=(0, 1), ylim=(0, 1.02))

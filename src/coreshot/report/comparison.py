@@ -1,8 +1,4 @@
-"""Learners x inferences x K on one task, as one table and one figure: quality against bytes and against seconds a client.
-
-What a learned coreset has to beat is always in it: a random handful of records, class means, noise, as many raw images of 8 bits as fit the same
-bytes, the same at half resolution, the spectral coreset at those bytes, and all data pooled.
-"""
+"""The table and the figure of `coreshot compare`: quality against the bytes and the seconds of a client."""
 
 from __future__ import annotations
 
@@ -13,53 +9,56 @@ import matplotlib
 import numpy as np
 from matplotlib.figure import Figure
 
+from coreshot.experiments.communication import HIGHER_IS_BETTER, Row
 from coreshot.report.drawing import STYLE, Drawing, dot_style
-from coreshot.report.run_report import Grid
-from coreshot.report.tables import METRICS, Column, summary_grid
+from coreshot.report.tables import ACCURACY, METRICS, NLL, Grid, TableColumn, summary_grid
 
-COSTS = (
-    Column("kilobytes", "kB a client", ",.1f"),
-    Column("seconds", "seconds a client", ",.2f"),
-    Column("seconds_server", "seconds server", ",.1f"),
+CLIENT_COSTS = (
+    TableColumn("kilobytes", "kB a client", ",.1f"),
+    TableColumn("seconds", "seconds a client", ",.2f"),
+    TableColumn("seconds_server", "seconds server", ",.1f"),
 )
+LOWEST_COST = 1e-3  # costs below it are drawn there, because the axis is logarithmic
 
 
-def comparison_grid(rows: Sequence[dict[str, Any]]) -> Grid:
+def comparison_grid(rows: Sequence[Row]) -> Grid:
     """One line per arm, the best first."""
-    score = "accuracy" if rows[0]["accuracy"] is not None else "nll"
-    sign = -1 if score == "accuracy" else 1
-    means = {
-        arm: np.mean([row[score] for row in rows if row["arm"] == arm])
-        for arm in dict.fromkeys(row["arm"] for row in rows)
-    }
-    return summary_grid(sorted(rows, key=lambda row: sign * means[row["arm"]]), (*METRICS, *COSTS))
+    score = _score(rows).name
+    sign = -1 if HIGHER_IS_BETTER[score] else 1
+    return summary_grid(sorted(rows, key=lambda row: sign * _mean(rows, row["arm"], score)), (*METRICS, *CLIENT_COSTS))
 
 
-def draw_comparison(rows: Sequence[dict[str, Any]]) -> Drawing:
-    """A dot per arm, mean over seeds: how good it is, against what it sends and what it takes."""
-    score, heading = ("accuracy", "accuracy") if rows[0]["accuracy"] is not None else ("nll", "NLL")
+def draw_comparison(rows: Sequence[Row]) -> Drawing:
+    """A dot per arm, the mean over seeds: its quality against what a client sends and how long it computes."""
+    score = _score(rows)
     arms = list(dict.fromkeys(row["arm"] for row in rows))
-
-    def mean(arm: str, key: str) -> float:
-        return float(np.mean([row[key] for row in rows if row["arm"] == arm]))
-
     with matplotlib.rc_context(STYLE):
         figure = Figure(figsize=(11, 5.2), layout="constrained")
         panels = figure.subplots(1, 2, sharey=True)
-        for index, arm in enumerate(arms):
-            style: Any = dot_style(index)
-            for axes, key in zip(panels, ("kilobytes", "seconds"), strict=True):
-                axes.scatter(
-                    max(mean(arm, key), 1e-3), mean(arm, score), s=42, **style, label=arm if key == "seconds" else None
-                )
+        for axes, cost in zip(panels, ("kilobytes", "seconds"), strict=True):
+            for index, arm in enumerate(arms):
+                style: Any = {"s": 42, **dot_style(index), "label": arm if cost == "seconds" else None}
+                axes.scatter(max(_mean(rows, arm, cost), LOWEST_COST), _mean(rows, arm, score.name), **style)
         for axes, label in zip(panels, ("kilobytes a client sends", "seconds a client computes"), strict=True):
             axes.set(xscale="log", xlabel=label)
             axes.grid(visible=True, lw=0.3, color="#cccccc")
-        panels[0].set_ylabel(heading)
+        panels[0].set_ylabel(score.heading)
         figure.legend(loc="outside right center", fontsize=8)
     described = "; ".join(
-        f"{arm}: {heading} {mean(arm, score):.3f}, {mean(arm, 'kilobytes'):,.1f} kB, {mean(arm, 'seconds'):,.2f} s"
+        f"{arm}: {score.heading} {_mean(rows, arm, score.name):.3f}, "
+        f"{_mean(rows, arm, 'kilobytes'):,.1f} kB, {_mean(rows, arm, 'seconds'):,.2f} s"
         for arm in arms
     )
-    caption = f"Quality ({heading}, on test data) against the bytes that a client sends and the seconds that it computes, mean over seeds."
+    caption = (
+        f"Quality ({score.heading} on test data) against the bytes that a client sends and the seconds that it "
+        "computes, mean over seeds."
+    )
     return Drawing(figure, f"{caption} {described}", caption)
+
+
+def _score(rows: Sequence[Row]) -> TableColumn:
+    return ACCURACY if rows[0]["accuracy"] is not None else NLL
+
+
+def _mean(rows: Sequence[Row], arm: str, name: str) -> float:
+    return float(np.mean([row[name] for row in rows if row["arm"] == arm]))

@@ -1,4 +1,4 @@
-"""Drawings of a task: pages of pseudo-images, and of the synthetic tasks what clients held, what they sent, and what the server believes after it."""
+"""What all figures share: style, colours, and how a figure becomes the bytes of a file."""
 
 from __future__ import annotations
 
@@ -20,9 +20,10 @@ STYLE: Any = {  # matplotlib's stubs want a Literal for each key
 DPI = 130
 
 CURVE = "#6a3d9a"
-# Okabe and Ito's palette without its purple, which is the curve's, and without its yellow, which is lost on white.
+REFERENCE = "#777777"  # of lines to compare with: the diagonal, guessing, a true function
+# Okabe and Ito's palette without its purple, which is too near CURVE, and its yellow, which is hard to see on white.
 CLIENT_COLOURS = ("#e69f00", "#56b4e9", "#009e73", "#d55e00", "#0072b2", "#8c6d46", "#7f7f7f", "#b5bd00")
-MARKERS = "osD^v<>P"
+ARM_MARKERS = "osD^v<>P"
 
 
 @dataclass(frozen=True)
@@ -33,16 +34,16 @@ class Drawing:
 
 
 def dot_style(index: int) -> dict[str, str]:
-    """Of the index-th of many arms: colours first, then other shapes."""
+    """The style of the index-th arm: each colour once with the first marker, then with the next marker."""
     return {
         "color": CLIENT_COLOURS[index % len(CLIENT_COLOURS)],
-        "marker": MARKERS[index // len(CLIENT_COLOURS) % len(MARKERS)],
+        "marker": ARM_MARKERS[index // len(CLIENT_COLOURS) % len(ARM_MARKERS)],
     }
 
 
 def render(drawing: Drawing, kind: Literal["png", "svg"]) -> bytes:
     buffer = io.BytesIO()
-    metadata = {"Date": None} if kind == "svg" else {"Software": None}  # the same drawing is the same bytes
+    metadata = {"Date": None} if kind == "svg" else {"Software": None}  # so that the same drawing gives the same bytes
     with matplotlib.rc_context(STYLE):
         drawing.figure.savefig(buffer, format=kind, dpi=DPI, metadata=metadata, facecolor="white")
     return buffer.getvalue()

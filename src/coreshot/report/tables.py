@@ -1,4 +1,4 @@
-"""Run directories -> tables, figures, and one HTML page that needs nothing else. Nothing here trains."""
+"""Rows of results as tables of text. The terminal, Markdown documents and HTML pages all show a `Grid`."""
 
 from __future__ import annotations
 
@@ -12,77 +12,83 @@ from rich.markup import escape
 from rich.table import Table
 
 from coreshot.errors import CoreshotError
-from coreshot.experiments.communication import HEADINGS, matched, shown_metrics
-from coreshot.report.page import Grid
+from coreshot.experiments.communication import HEADINGS, Row, Unit, shown_metrics, summarise_matches
 from coreshot.storage import read_json
 
-Row = dict[str, Any]
-NOTHING = "–"
+NO_VALUE = "–"
 
 
 @dataclass(frozen=True)
-class Column:
-    """A number of a row; a column that is None in every row of a task is left out."""
+class Grid:
+    """A table as text. The first column names the line; columns from `first_number` on are numbers."""
+
+    headings: list[str]
+    lines: list[list[str]]
+    first_number: int = 1
+
+
+@dataclass(frozen=True)
+class TableColumn:
+    """A number of a row. A table leaves out a column that is None in each of its rows."""
 
     name: str
     heading: str
     format: str
 
+    def cell(self, rows: Sequence[Mapping[str, Any]]) -> str:
+        """Mean ± standard deviation over the rows that have a value."""
+        values = [row[self.name] for row in rows if row.get(self.name) is not None]
+        if not values:
+            return NO_VALUE
+        mean = format(np.mean(values), self.format)
+        if len(set(values)) == 1:  # one seed, or a count that all seeds share
+            return mean
+        return f"{mean} ± {format(np.std(values, ddof=1), self.format)}"
 
-ECE = Column("ece", "ECE", ".3f")
-METRICS = (
-    Column("accuracy", "accuracy", ".3f"),
-    Column("nll", "NLL", ".3f"),
-    Column("brier", "Brier", ".3f"),
-    ECE,
-    Column("rmse", "RMSE", ".3f"),
-)
-EPISTEMIC = (
-    Column("epistemic_inside", "epistemic inside", ".3f"),
-    Column("epistemic_between", "epistemic between", ".3f"),
-    Column("epistemic_ratio", "between / inside", ".2f"),
+
+ACCURACY = TableColumn("accuracy", "accuracy", ".3f")
+NLL = TableColumn("nll", "NLL", ".3f")
+ECE = TableColumn("ece", "ECE", ".3f")
+RMSE = TableColumn("rmse", "RMSE", ".3f")
+METRICS = (ACCURACY, NLL, TableColumn("brier", "Brier", ".3f"), ECE, RMSE)
+SENT = (
+    TableColumn("floats_up", "floats up", ",.0f"),
+    TableColumn("floats_down", "floats down", ",.0f"),
+    TableColumn("bytes_up", "bytes up", ",.0f"),
+    TableColumn("bytes_down", "bytes down", ",.0f"),
 )
 COSTS = (
-    Column("floats_up", "floats up", ",.0f"),
-    Column("floats_down", "floats down", ",.0f"),
-    Column("bytes_up", "bytes up", ",.0f"),
-    Column("bytes_down", "bytes down", ",.0f"),
-    Column("seconds_client", "seconds client", ".1f"),
-    Column("seconds_server", "seconds server", ".1f"),
+    *SENT,
+    TableColumn("seconds_client", "seconds client", ".1f"),
+    TableColumn("seconds_server", "seconds server", ".1f"),
 )
 CHECKS = (
-    Column("acceptance", "acceptance", ".2f"),
-    Column("r_hat", "R-hat", ".2f"),
-    Column("effective_samples", "effective samples", ".0f"),
-    Column("num_divergences", "divergences", ".0f"),
+    TableColumn("acceptance", "acceptance", ".2f"),
+    TableColumn("r_hat", "R-hat", ".2f"),
+    TableColumn("effective_samples", "effective samples", ".0f"),
+    TableColumn("num_divergences", "divergences", ".0f"),
 )
 
 
-def summary_table(rows: list[Row]) -> list[Table]:
-    """One table per task, one line per arm: mean ± standard deviation over seeds."""
-    return [
-        rich_table(task, summary_grid(of_task, (*METRICS, *COSTS)))
-        for task, of_task in group_rows(rows, "task").items()
+def summary_grid(rows: Sequence[Mapping[str, Any]], columns: Iterable[TableColumn]) -> Grid:
+    """One line per arm: mean ± standard deviation over seeds, and the number of seeds."""
+    shown = columns_with_values(rows, columns)
+    lines = [
+        [arm, *(column.cell(of_arm) for column in shown), str(len(of_arm))]
+        for arm, of_arm in group_rows(rows, "arm").items()
     ]
+    return Grid(["arm", *(column.heading for column in shown), "seeds"], lines)
 
 
-def read_rows(folder: Path) -> list[Row]:
-    path = folder / "results.json"
-    if not path.is_file():
-        raise CoreshotError(f"{folder}: there is no results.json; give a directory that `coreshot run` has written.")
-    return list(read_json(path))
+def group_rows(rows: Iterable[Mapping[str, Any]], name: str) -> dict[str, list[Mapping[str, Any]]]:
+    groups: dict[str, list[Mapping[str, Any]]] = {}
+    for row in rows:
+        groups.setdefault(row[name], []).append(row)
+    return groups
 
 
-def markdown_table(rows: list[Row], communication: Sequence[Row] = ()) -> str:
-    """The same for documents: the metrics and what was sent, without times, so that a rerun gives the same text."""
-    costs = tuple(column for column in COSTS if not column.name.startswith("seconds"))
-    parts = []
-    for task, of_task in group_rows(rows, "task").items():
-        parts.append(f"`{task}`\n\n" + grid_markdown(summary_grid(of_task, (*METRICS, *costs))))
-        matches = communication_grid(of_task, [row for row in communication if row["task"] == task])
-        if matches:
-            parts.append(f"`{task}`, communication\n\n" + grid_markdown(matches))
-    return "\n".join(parts)
+def columns_with_values(rows: Sequence[Mapping[str, Any]], columns: Iterable[TableColumn]) -> list[TableColumn]:
+    return [column for column in columns if any(row.get(column.name) is not None for row in rows)]
 
 
 def grid_markdown(grid: Grid) -> str:
@@ -99,68 +105,61 @@ def rich_table(title: str, grid: Grid) -> Table:
     return table
 
 
-def summary_grid(rows: Sequence[Row], columns: Iterable[Column]) -> Grid:
-    shown = columns_with_values(rows, columns)
-    arms = group_rows(rows, "arm")
-    lines = [
-        [arm, *(mean_and_deviation(of_arm, column) for column in shown), str(len(of_arm))]
-        for arm, of_arm in arms.items()
+def summary_table(rows: Sequence[Row]) -> list[Table]:
+    """One table per task, for the terminal."""
+    return [
+        rich_table(task, summary_grid(of_task, (*METRICS, *COSTS)))
+        for task, of_task in group_rows(rows, "task").items()
     ]
-    return Grid(["arm", *(column.heading for column in shown), "seeds"], lines)
 
 
-def group_rows(rows: Iterable[Row], name: str) -> dict[str, list[Row]]:
-    groups: dict[str, list[Row]] = {}
-    for row in rows:
-        groups.setdefault(row[name], []).append(row)
-    return groups
+def markdown_table(rows: Sequence[Row], communication: Sequence[Row] = ()) -> str:
+    """Metrics and communication of each task. Times are left out, so that a second run gives the same text."""
+    parts = []
+    for task, of_task in group_rows(rows, "task").items():
+        parts.append(f"`{task}`\n\n" + grid_markdown(summary_grid(of_task, (*METRICS, *SENT))))
+        matches = communication_grid(of_task, [row for row in communication if row["task"] == task])
+        if matches:
+            parts.append(f"`{task}`, communication\n\n" + grid_markdown(matches))
+    return "\n".join(parts)
 
 
-def columns_with_values(rows: Sequence[Row], columns: Iterable[Column]) -> list[Column]:
-    return [column for column in columns if any(row.get(column.name) is not None for row in rows)]
+def communication_grid(rows: Sequence[Mapping[str, Any]], matches: Sequence[Row]) -> Grid | None:
+    """The paper's table: each metric, the floats until an arm matched the reference arm in it, and all floats."""
+    if not matches:
+        return None
+    metrics = [column for column in METRICS if column.name in shown_metrics(rows)]
+    ece = columns_with_values(rows, [ECE])
+    headings = ["arm"]
+    for metric in metrics:
+        headings += [metric.heading, f"floats to match in {HEADINGS[metric.name]}"]
+    lines = []
+    for arm, own in group_rows(rows, "arm").items():
+        cells = [arm]
+        for metric in metrics:
+            cells += [metric.cell(own), _match_cell(matches, arm, metric.name, "floats")]
+        total = float(np.mean([row["floats_up"] + row["floats_down"] for row in own]))
+        lines.append([*cells, *(column.cell(own) for column in ece), format(total, ",.0f")])
+    return Grid([*headings, *(column.heading for column in ece), "floats in all"], lines)
 
 
-def mean_and_deviation(rows: Sequence[Row], column: Column) -> str:
-    values = [row[column.name] for row in rows if row.get(column.name) is not None]
-    if not values:
-        return NOTHING
-    mean = format(np.mean(values), column.format)
-    if len(set(values)) == 1:  # one seed, or a count that is the same in all: "80 ± 0" says no more than "80"
-        return mean
-    return f"{mean} ± {format(np.std(values, ddof=1), column.format)}"
+def _match_cell(matches: Sequence[Row], arm: str, metric: str, unit: Unit) -> str:
+    found = summarise_matches(matches, arm, metric, unit)
+    if not found["seeds"]:
+        return NO_VALUE  # the arm sent everything at once and has no curve
+    if found["mean"] is None:
+        return "never"
+    seeds = "" if found["reached"] == found["seeds"] else f" ({found['reached']} of {found['seeds']} seeds)"
+    return f"{found['mean']:,.0f}{seeds}"
+
+
+def read_rows(folder: Path) -> list[Row]:
+    path = folder / "results.json"
+    if not path.is_file():
+        raise CoreshotError(f"{folder}: there is no results.json; give a directory that `coreshot run` has written.")
+    return list(read_json(path))
 
 
 def read_communication(folder: Path) -> list[Row]:
     path = folder / "communication.json"
     return list(read_json(path)) if path.is_file() else []
-
-
-def communication_grid(rows: Sequence[Row], matches: Sequence[Row]) -> Grid | None:
-    """The paper's table: final metrics, and the floats after which an arm was as good as the one to match; one-shot arms sent all at once."""
-    if not matches:
-        return None
-    names = shown_metrics(rows)
-    lines = []
-    for arm, own in group_rows(rows, "arm").items():
-        total = float(np.mean([row["floats_up"] + row["floats_down"] for row in own]))
-        cells = [arm]
-        for name in names:
-            cells.append(mean_and_deviation(own, next(column for column in METRICS if column.name == name)))
-            cells.append(_matched_cell(matched(matches, arm, name, "floats")))
-        lines.append([*cells, mean_and_deviation(own, ECE), format(total, ",.0f")])
-    headings = ["arm"]
-    for name in names:
-        headings += [HEADINGS[name], f"floats to match in {HEADINGS[name]}"]
-    ece = ["ECE", "floats in all"] if any(row["ece"] is not None for row in rows) else ["floats in all"]
-    lines = [line if len(ece) == 2 else [*line[:-2], line[-1]] for line in lines]
-    return Grid([*headings, *ece], lines)
-
-
-def _matched_cell(found: Mapping[str, Any]) -> str:
-    if not found["seeds"]:
-        return NOTHING  # a one-shot arm has no curve
-    if found["mean"] is None:
-        return "never"
-    return f"{found['mean']:,.0f}" + (
-        "" if found["reached"] == found["seeds"] else f" ({found['reached']} of {found['seeds']} seeds)"
-    )

@@ -18,7 +18,7 @@ import safetensors.numpy
 
 from coreshot.errors import CoreshotError
 from coreshot.privacy.guarded_records import Local, RecordPoints
-from coreshot.wire.messages import named_leaves, tree_of
+from coreshot.wire.messages import flatten_tree, unflatten_tree
 
 WORDS = "words"  # the name of the array that holds the JSON
 Tree = TypeVar("Tree")
@@ -33,7 +33,7 @@ def encode_checkpoint(tree: Any, words: Mapping[str, Any]) -> bytes:
                 f"checkpoint: {jax.tree_util.keystr(path)} is a {type(part).__name__}, which is not written to disk; "
                 "keep it in a Local field of the state, and compute it again."
             )
-    arrays = {name: np.asarray(array, order="C") for name, array in named_leaves("state", tree).items()}
+    arrays = {name: np.asarray(array, order="C") for name, array in flatten_tree("state", tree).items()}
     return safetensors.numpy.save({**arrays, WORDS: np.frombuffer(json.dumps(words).encode(), np.uint8)})
 
 
@@ -41,7 +41,7 @@ def decode_checkpoint(data: bytes, template: Tree, where: str) -> tuple[Tree, di
     """A tree like `template`, and the words; whole numbers of the template are whole numbers again."""
     words, arrays = read_words(data, where), safetensors.numpy.load(data)
     shapes = jax.tree.map(jnp.asarray, template)
-    loaded = tree_of({name: jnp.asarray(array) for name, array in arrays.items()}, "state", shapes, where)
+    loaded = unflatten_tree({name: jnp.asarray(array) for name, array in arrays.items()}, "state", shapes, where)
     return jax.tree.map(lambda old, new: int(new) if isinstance(old, int) else new, template, loaded), words
 
 
