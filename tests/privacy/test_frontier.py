@@ -125,5 +125,5 @@ def test_a_plan_knows_methods_of_one_round(made, call):
     code, said, _ = call("run", folder / "tiny.toml", "--plan", "--json")
     assert code == 0
     parts = {part["part"]: part["what"] for part in json.loads(said)["plans"][0]["parts"]}
-    assert parts["method: private"] == "1 rounds x 1 arms"
-    assert parts["method: fed_avg"] == "2 rounds x 2 arms"
+    assert parts["method: private"] == "1 rounds x 1 arms: features and noisy second moments of 12 records"
+    assert parts["method: fed_avg"] == "2 rounds x 2 arms: 2 local steps x 2 clients"

@@ -1,8 +1,7 @@
-"""What a preset will cost, said before any work: counts from its settings, bytes from an encoded message, time from a
-short calibration.
+"""The plan of a preset before any work: counts from its settings, bytes from encoded examples, time from a short probe.
 
-Time is passes (one point, forward and backward) times the seconds of a pass, which a short loop of real training steps
-measures.
+Time is passes (one point through the network, forward and backward) times the seconds of a pass, which a short loop of
+training steps measures; plus operations of linear algebra times the seconds of one in a product of matrices.
 """
 
 from __future__ import annotations
@@ -11,28 +10,26 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import cache
 
 import jax
-import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array
 from rich.table import Table
 
 from coreshot.data import FederatedData
 from coreshot.experiments.preset import Arm, Preset
-from coreshot.learners.protocol import LearningCost
-from coreshot.methods import Dosfl, FedPa
-from coreshot.methods.one_shot import coreset_message
+from coreshot.methods.protocol import MethodCost
 from coreshot.models import LogDensity, Model
 from coreshot.models.parallel import map_in_threads
 from coreshot.progress import Progress
-from coreshot.runtime.simulate import simulate
 from coreshot.study import Study
-from coreshot.types import Coreset, Params, Points, concatenate_points, make_points
-from coreshot.wire.ledger import Ledger
-from coreshot.wire.messages import Message, encode_message
+from coreshot.types import Params, Points, concatenate_points
+from coreshot.wire.ledger import Direction, Ledger
+from coreshot.wire.messages import encode_message
 
 NUM_PROBES = 10  # training steps that are timed
+MATRIX_SIZE = 700  # of a product of matrices that is timed
 
 
 @dataclass(frozen=True)
@@ -65,13 +62,7 @@ def plan(preset: Preset, seeds: Sequence[int] | None, progress: Progress) -> Pla
     parts = []
     for name in sorted({arm.learner for arm in preset.arms if arm.learner}):
         progress.say(f"{preset.name}: timing {name}")
-        learner, model = preset.learners[name], preset.study(name, seeds[0]).model
-        costs = [learner.cost(model, points.num_points) for points in data.clients.values()]
-        seconds = len(seeds) * _learner_seconds(model, costs, data)
-        largest = max(costs, key=lambda cost: cost.passes)
-        work = f"{largest.work} x {len(costs)} clients" if largest.passes else largest.work
-        wire = _wire(preset, name, data, len(seeds))
-        parts.append(Cost(f"clients: {name}", work, _memory(largest, len(costs)), wire, seconds))
+        parts.append(_method_cost(f"clients: {name}", preset.study(name, seeds[0]), data, len(seeds)))
     for name in sorted({arm.inference for arm in preset.arms if arm.inference}):
         progress.say(f"{preset.name}: timing {name}")
         inference = preset.inferences[name]
@@ -90,11 +81,10 @@ def plan(preset: Preset, seeds: Sequence[int] | None, progress: Progress) -> Pla
         )
     for name in sorted({arm.method for arm in preset.arms if arm.method}):
         progress.say(f"{preset.name}: timing {name}")
-        uses = sum(arm.method == name for arm in preset.arms)
-        seconds, wire = _method_cost(preset, name, data, len(seeds) * uses)
-        parts.append(
-            Cost(f"method: {name}", f"{preset.methods[name].num_rounds:,} rounds x {uses} arms", "", wire, seconds)
-        )
+        study = Study(preset.agreement(seeds[0]), preset.network, method=preset.methods[name])
+        num_arms = sum(arm.method == name for arm in preset.arms)
+        part = _method_cost(f"method: {name}", study, data, num_arms * len(seeds))
+        parts.append(replace(part, what=f"{study.method.num_rounds:,} rounds x {num_arms} arms: {part.what}"))
     return Plan(preset.name, len(data.clients), len(seeds), parts)
 
 
@@ -107,69 +97,54 @@ def plan_table(found: Plan) -> Table:
     return table
 
 
-def _memory(cost: LearningCost, num_clients: int) -> str:
+def _method_cost(part: str, study: Study, data: FederatedData, num_runs: int) -> Cost:
+    found = study.method.cost(study.model, [points.num_points for points in data.clients.values()])
+    seconds = num_runs * _method_seconds(study.model, found, data)
+    return Cost(part, found.work, _memory(found, len(data.clients)), _wire(study, found, data, num_runs), seconds)
+
+
+def _memory(cost: MethodCost, num_clients: int) -> str:
     if not cost.num_bytes:
         return ""
     at_once = min(os.cpu_count() or 1, num_clients)
     return f"{cost.num_bytes / 1e6:,.1f} MB ({cost.kept_in}) a client, {at_once} at once"
 
 
-def _shortened(method: Any) -> tuple[Any, float]:
-    """A method that does a small part of the work, and how many times as much the whole is."""
-    if isinstance(method, Dosfl):
-        return replace(method, num_updates=1), float(method.num_updates)
-    if method.num_rounds == 1:
-        return method, 1.0
-    short = (
-        replace(method, num_rounds=1, burn_in_rounds=0) if isinstance(method, FedPa) else replace(method, num_rounds=1)
-    )
-    return short, float(method.num_rounds)
+def _wire(study: Study, cost: MethodCost, data: FederatedData, num_runs: int) -> str:
+    """Example messages of the right sizes, down and up for each client, encoded and booked."""
+    ledger = Ledger()
+    for client, exchanges in zip(data.clients, cost.exchanges, strict=True):
+        for down, up in exchanges:
+            ledger.book("down", client, down, encode_message(down, study_hash=study.hash, client=client))
+            encoded = encode_message(up, study_hash=study.hash, client=client, releases=study.releases)
+            ledger.book("up", client, up, encoded)
+
+    def total(direction: Direction) -> str:
+        times = num_runs * cost.num_answers
+        floats, num_bytes = (round(times * count) for count in (ledger.floats(direction), ledger.bytes(direction)))
+        return f"{floats:,} floats, {num_bytes:,} bytes {direction}"
+
+    return f"{total('up')}; {total('down')}"
 
 
-def _method_cost(preset: Preset, name: str, data: FederatedData, num_runs: int) -> tuple[float, str]:
-    """Seconds, and what crosses the wire, from a round that is really run: the rounds of a method are alike."""
-    short, times = _shortened(preset.methods[name])
-    study, ledger = Study(preset.agreement(), preset.network, method=short), Ledger()
-    simulate(jax.random.key(0), study, data.clients, ledger)
-    seconds = _timed(lambda: simulate(jax.random.key(0), study, data.clients, Ledger()), is_compiled=True)
-    rounds = num_runs * preset.methods[name].num_rounds
-    up, down = (rounds * ledger.bytes(direction) for direction in ("up", "down"))
-    floats_up, floats_down = (rounds * ledger.floats(direction) for direction in ("up", "down"))
-    wire = f"{floats_up:,} floats, {up:,} bytes up; {floats_down:,} floats, {down:,} bytes down"
-    return num_runs * times * seconds, wire
+def _method_seconds(model: Model, cost: MethodCost, data: FederatedData) -> float:
+    """Clients run in parallel, one per core; the server's linear algebra uses all cores."""
+    num_cores = min(os.cpu_count() or 1, len(data.clients))
+    seconds = 0.0
+    if cost.passes:
+        probe = _probe(data, cost.batch_size)
+        seconds += cost.passes * _pass_seconds(model, probe, cost.num_networks, num_cores) / num_cores
+    if cost.server_passes:
+        seconds += cost.server_passes * _pass_seconds(model, _probe(data), 1)
+    operations = cost.operations + cost.server_operations
+    return seconds + operations * _operation_seconds() if operations else seconds
 
 
-def _wire(preset: Preset, name: str, data: FederatedData, num_seeds: int) -> str:
-    """Exact: an invitation down and a coreset of the right size up for each client, encoded and booked."""
-    study, ledger = preset.study(name), Ledger()
-    for client, points in data.clients.items():
-        learner = preset.learners[name]
-        cost = learner.cost(study.model, points.num_points)
-        coreset = _example_coreset(cost, study.model, learner.num_points or points.num_points)
-        invitation = Message("invitation", 0, {})
-        ledger.book("down", client, invitation, encode_message(invitation, study_hash=study.hash, client=client))
-        reply = coreset_message(coreset, study.model, 0, learner.coding)
-        encoded = encode_message(reply, study_hash=study.hash, client=client, releases=study.releases)
-        ledger.book("up", client, reply, encoded)
-    up, down = num_seeds * ledger.bytes("up"), num_seeds * ledger.bytes("down")
-    return f"{num_seeds * ledger.floats('up'):,} floats, {up:,} bytes up; {down:,} bytes down"
-
-
-def _example_coreset(cost: LearningCost, model: Model, size: int) -> Coreset:
-    """A coreset of the size and kind that a learner sends: hard labels or soft ones, with point weights or without."""
-    hard = jax.nn.one_hot(jnp.zeros(size, int), model.num_outputs)
-    labels = jnp.full((size, model.num_outputs), 0.5) if cost.has_soft_labels else hard
-    points = make_points(jnp.zeros((size, *model.input_shape)), labels)
-    return Coreset(points.reweighted(jnp.full(size, 0.5)) if cost.has_point_weights else points, jnp.asarray(1.0))
-
-
-def _learner_seconds(model: Model, costs: Sequence[LearningCost], data: FederatedData) -> float:
-    """Clients run in parallel, one per core."""
-    if not any(cost.passes for cost in costs):
-        return 0.0
-    num_cores = min(os.cpu_count() or 1, len(costs))
-    seconds = _pass_seconds(model, _probe(data, costs[0].batch_size), costs[0].num_networks, num_cores)
-    return sum(cost.passes for cost in costs) * seconds / num_cores
+@cache
+def _operation_seconds() -> float:
+    """Of a multiplication or an addition in a product of matrices, with all cores."""
+    matrix = np.random.default_rng(0).normal(size=(MATRIX_SIZE, MATRIX_SIZE))
+    return _timed(lambda: matrix @ matrix) / (2 * MATRIX_SIZE**3)
 
 
 def _num_received(preset: Preset, arm: Arm, data: FederatedData) -> int:
@@ -202,10 +177,9 @@ def _pass_seconds(model: Model, points: Points, num_weights: int, num_threads: i
     return seconds / NUM_PROBES / points.num_points / num_weights
 
 
-def _timed(work: Callable[[], object], is_compiled: bool = False) -> float:
+def _timed(work: Callable[[], object]) -> float:
     """Seconds of the second call: the first compiles."""
-    if not is_compiled:
-        work()
+    work()
     began = time.perf_counter()
     work()
     return time.perf_counter() - began

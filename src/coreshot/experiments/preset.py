@@ -34,8 +34,6 @@ from coreshot.models import Model
 from coreshot.models.networks import NETWORKS, Network
 from coreshot.study import Agreement, Study
 
-MATCH = "BPC-FL + SGD"  # as in the paper's table, where a preset does not say otherwise
-
 
 @settings
 class Arm:
@@ -79,7 +77,7 @@ class Outline:
     method: dict[str, dict[str, Any]] = Field(default_factory=dict)
     privacy: dict[str, float] | None = None  # epsilon and delta of every arm that does not give its own
     sweep: Sweep | None = None
-    match: str | None = None  # the arm whose quality others must reach, in the table of communication
+    match: str | None = None  # the arm whose quality others must reach; None: no table of communication
     # Arms that figures show first. A preset may inherit labels from its base that it has no arm for; they are skipped.
     highlight: tuple[str, ...] = ()
     evaluate_every: Count = 1  # rounds between two points of a convergence curve
@@ -102,7 +100,7 @@ class Preset:
     arms: tuple[Arm, ...]
     seeds: tuple[int, ...]
     sweep: Sweep | None
-    match: str
+    match: str | None
     highlight: tuple[str, ...]
     evaluate_every: int
     resolved: dict[str, Any]  # the plain values it was made from, overrides included
@@ -169,7 +167,14 @@ def _read(name: str) -> dict[str, Any]:
             f"preset {name}: its base {base!r} has a base itself, {below['base']!r}; "
             "a base is one step away, so name a preset without one."
         )
-    return _laid_over(_read(base), values)
+    below = _read(base)
+    if "arm" in values and "match" not in values:  # arms of its own: the base's `match` may name none of them
+        below = {key: value for key, value in below.items() if key != "match" or _has_arm(values, value)}
+    return _laid_over(below, values)
+
+
+def _has_arm(values: Mapping[str, Any], label: str) -> bool:
+    return any(arm.get("label") == label for arm in values["arm"])
 
 
 def _read_file(name: str) -> dict[str, Any]:
@@ -250,7 +255,7 @@ def build_preset(name: str, values: Mapping[str, Any]) -> Preset:
         arms=outline.arm,
         seeds=outline.seeds,
         sweep=outline.sweep,
-        match=outline.match or MATCH,
+        match=outline.match,
         highlight=outline.highlight,
         evaluate_every=outline.evaluate_every,
         resolved=dict(values),

@@ -143,6 +143,8 @@ def has_curve(job: Job, out: Path) -> bool:
 def _communication(jobs: Sequence[Job], rows: Sequence[dict[str, Any]], out: Path) -> list[dict[str, Any]]:
     found = []
     for preset in {job.preset.name: job.preset for job in jobs}.values():
+        if preset.match is None:
+            continue
         own = [job for job in jobs if job.preset.name == preset.name and has_curve(job, out)]
         curves = [Curve(job.arm.label, job.seed, read_json(out / job.folder / "curve.json")) for job in own]
         of_task = [row for row in rows if row["task"] == preset.name]

@@ -40,8 +40,8 @@ from coreshot.inference.posterior import SamplePosterior
 from coreshot.inference.protocol import Info
 from coreshot.keys import client_key
 from coreshot.learners.starts import first_labels, noise_around_mean
-from coreshot.methods.one_round import OneRoundMethod, answer_each
-from coreshot.methods.protocol import Answers, OnChunk, PointInference
+from coreshot.methods.one_round import OneRoundMethod, answer_each, exchange_once
+from coreshot.methods.protocol import Answers, MethodCost, OnChunk, PointInference
 from coreshot.models import Model
 from coreshot.models.training import Optimizer, draw_batch
 from coreshot.privacy.guarded_records import Records
@@ -95,6 +95,24 @@ class Dosfl(OneRoundMethod):
             "and their number"
         )
         return (Release("records", content),)
+
+    def cost(self, model: Model, clients: Sequence[int]) -> MethodCost:
+        """An update runs all steps, runs them again for the gradient (they are checkpointed), and differentiates them,
+        which is as much work as two more runs; then comes the loss on a batch of records."""
+        run = self.distill_steps * self.distill_epochs * self.distill_batch_size
+        passes = self.num_updates * (4 * run + self.batch_size)
+        shapes = self._shapes(model)
+        message = Message("distilled", 0, {name: jnp.zeros(shape) for name, shape in shapes.items()})
+        return MethodCost(
+            f"{self.num_updates:,} updates through {self.distill_steps * self.distill_epochs:,} steps",
+            [exchange_once(message)] * len(clients),
+            1.0,
+            passes * len(clients),
+            server_passes=run * len(clients),
+            num_bytes=4 * self.distill_steps * self.distill_epochs * model.num_params(),
+            kept_in="weights of the unrolled run",
+            batch_size=self.distill_batch_size,
+        )
 
     def init(self, key: PRNGKey, model: Model, shared_key: PRNGKey) -> DosflState:
         return DosflState(model.init(shared_key))
@@ -164,14 +182,14 @@ class Dosfl(OneRoundMethod):
             raise CoreshotError("round 0: no client's reply can be used; lower the optimisers' step sizes.")
         return replace(state, distilled=dict(replies), is_done=True)
 
-    def read(self, model: Model, client: str, message: Message) -> Distilled:
+    def _shapes(self, model: Model) -> dict[str, tuple[int, ...]]:
+        """Of a message's arrays."""
         shape = (self.distill_steps, self.distill_batch_size)
-        wanted = {
-            "x": (*shape, *model.input_shape),
-            "y": (*shape, model.num_outputs),
-            "step_size": shape[:1],
-            "num_examples": (1,),
-        }
+        labels = (*shape, model.num_outputs)
+        return {"x": (*shape, *model.input_shape), "y": labels, "step_size": shape[:1], "num_examples": (1,)}
+
+    def read(self, model: Model, client: str, message: Message) -> Distilled:
+        wanted = self._shapes(model)
         found = {name: array.shape for name, array in message.arrays.items()}
         if found != wanted:
             raise CoreshotError(

@@ -25,12 +25,13 @@ from dataclasses import replace
 from functools import partial
 
 import jax
+import jax.numpy as jnp
 import optax
 from jaxtyping import Array
 
 from coreshot.config import settings
 from coreshot.methods import rounds as _rounds
-from coreshot.methods.protocol import Invitation
+from coreshot.methods.protocol import Exchange, Invitation
 from coreshot.methods.rounds import STEPS, LocalWork, RoundMethod, RoundState, Update
 from coreshot.models import Model
 from coreshot.models.training import Optimizer
@@ -47,6 +48,13 @@ class FedAvg(RoundMethod):
     def releases(self, model: Model) -> tuple[Release, ...]:
         content = "how far local steps on the records move the weights, in every round; and the number of records"
         return (Release(STEPS, content),)
+
+    def passes(self, num_examples: int) -> float:
+        return self.local_steps * min(self.batch_size, num_examples)
+
+    def example_exchanges(self, params: Params) -> list[Exchange]:
+        down = Message(self.message_kind(self.begin(params)), 0, flatten_tree("params", params))
+        return [(down, _rounds.update_message(0, jnp.ones(()), delta=params))]
 
     def begin(self, params: Params, first_round: int = 0) -> RoundState:
         return RoundState(

@@ -24,12 +24,13 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 import jax
+import jax.numpy as jnp
 import optax
 from jaxtyping import Array
 
 from coreshot.config import Count, Positive, settings
 from coreshot.methods import rounds as _rounds
-from coreshot.methods.protocol import Invitation
+from coreshot.methods.protocol import Exchange, Invitation
 from coreshot.methods.rounds import STEPS, LocalWork, RoundMethod, RoundState, Update
 from coreshot.models import Model
 from coreshot.models.training import Optimizer
@@ -60,6 +61,23 @@ class Mime(RoundMethod):
             "and the number of records"
         )
         return (Release(STEPS, content),)
+
+    def passes(self, num_examples: int) -> float:
+        """A full gradient, and a gradient for each local step at the client's weights and, in MIME, at the server's."""
+        gradients = 1 if self.is_lite else 2
+        return num_examples + gradients * self.local_steps * min(self.batch_size, num_examples)
+
+    def example_exchanges(self, params: Params) -> list[Exchange]:
+        state, one = self.begin(params), jnp.ones(())
+        weights, frozen = flatten_tree("params", params), flatten_tree("optimizer", state.optimizer_state)
+        if self.is_lite:
+            answer = _rounds.update_message(0, one, delta=params, gradient=params)
+            return [(Message("weights", 0, weights | frozen), answer)]
+        control = Message("control", 0, flatten_tree("control", params) | frozen)
+        return [
+            (Message("weights", 0, weights), _rounds.update_message(0, one, gradient=params)),
+            (control, _rounds.update_message(0, one, delta=params)),
+        ]
 
     def begin(self, params: Params, first_round: int = 0) -> MimeState:
         return MimeState(params, self.base_optimizer.build().init(params), first_round, first_round + self.num_rounds)

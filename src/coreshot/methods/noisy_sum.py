@@ -19,7 +19,7 @@ from jaxtyping import Array, Float, Int
 from coreshot.config import Count, settings
 from coreshot.errors import CoreshotError
 from coreshot.methods.one_round import OneRoundMethod, check_arrived
-from coreshot.methods.protocol import Answers, Invitation, OnChunk
+from coreshot.methods.protocol import Answers, Exchange, Invitation, OnChunk
 from coreshot.methods.secure_sum import invite_sharers, mask_levels, read_masked, read_sharers, sum_masked
 from coreshot.models import Model
 from coreshot.privacy.accounting import Privacy, noise_multiplier
@@ -79,6 +79,19 @@ class NoisySumMethod(OneRoundMethod, ABC):
         self, model: Model, public: Any, records: Records
     ) -> Sequence[Int[np.ndarray, "rows columns"]]:
         """The one release: an array of whole numbers for each part."""
+
+    def example_exchange(self, model: Model, num_clients: int) -> list[Exchange]:
+        """With noise alone, whose code is about as long as that of a client's statistics."""
+        clients, parts = [f"client {index}" for index in range(num_clients)], self.parts(model)
+        if self.num_sharers:
+            words = jnp.zeros(sum(part.size for part in parts), jnp.int32)
+            invitation = invite_sharers(clients[: self.num_sharers], self.num_sharers, self.kind).message
+            return [(invitation, Message(self.kind, 0, {"masked": words}))]
+        draws, arrays = np.random.default_rng(0), dict[str, Array]()
+        for part in parts:
+            noise = np.rint(part.deviation * part.unit * draws.normal(size=part.shape)).astype(np.int64)
+            arrays |= encode_part(part.name, noise, self._step(part))
+        return [(Message("invitation", 0, {}), Message(self.kind, 0, arrays))]
 
     def send(self, key: PRNGKey, model: Model, state: NoisySumState, clients: Sequence[str]) -> Invitation | None:
         if self.num_sharers and not state.is_done:

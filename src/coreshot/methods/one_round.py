@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 from coreshot.errors import CoreshotError
-from coreshot.methods.protocol import Answers, Invitation, State
+from coreshot.methods.protocol import Answers, Exchange, Invitation, State
 from coreshot.models import Model
 from coreshot.models.parallel import map_in_threads
 from coreshot.privacy.guarded_records import Records
@@ -27,6 +27,11 @@ class OneRoundMethod:
     def send(self, key: PRNGKey, model: Model, state: State, clients: Sequence[str]) -> Invitation | None:
         """An invitation without content: all that a client needs is in the study."""
         return None if state.is_done else Invitation(tuple(clients), Message("invitation", 0, {}))
+
+
+def exchange_once(answer: Message) -> list[Exchange]:
+    """The only exchange with a client: an invitation without content, and its answer."""
+    return [(Message("invitation", 0, {}), answer)]
 
 
 def answer_each(clients: Mapping[str, Records], answer: Callable[[str, Records], tuple[Message, list[str]]]) -> Answers:

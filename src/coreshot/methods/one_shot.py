@@ -29,11 +29,13 @@ from coreshot.inference.protocol import Info
 from coreshot.keys import client_key, named_key
 from coreshot.learners import LEARNERS, Learner
 from coreshot.learners.loop import distill
-from coreshot.methods.protocol import Answers, Invitation, OnChunk, PointInference, Weighting
+from coreshot.learners.protocol import LearningCost
+from coreshot.methods.one_round import exchange_once
+from coreshot.methods.protocol import Answers, Invitation, MethodCost, OnChunk, PointInference, Weighting
 from coreshot.models import LogDensity, Model
 from coreshot.privacy.guarded_records import Records
 from coreshot.privacy.releases import Release
-from coreshot.types import Coreset, Points, PRNGKey, concatenate_points
+from coreshot.types import Coreset, Points, PRNGKey, concatenate_points, make_points
 from coreshot.wire.messages import Message
 from coreshot.wire.point_coding import PointCoding
 
@@ -175,6 +177,14 @@ def _list(shape: tuple[int, ...]) -> str:
     return ", ".join(map(str, shape))
 
 
+def example_coreset(cost: LearningCost, model: Model, size: int) -> Coreset:
+    """A coreset of the size and kind that a learner sends: hard labels or soft ones, with point weights or without."""
+    hard = jax.nn.one_hot(jnp.zeros(size, int), model.num_outputs)
+    labels = jnp.full((size, model.num_outputs), 0.5) if cost.has_soft_labels else hard
+    points = make_points(jnp.zeros((size, *model.input_shape)), labels)
+    return Coreset(points.reweighted(jnp.full(size, 0.5)) if cost.has_point_weights else points, jnp.asarray(1.0))
+
+
 @dataclass(frozen=True)
 class OneShotState:
     coresets: dict[str, Coreset] = field(default_factory=dict)
@@ -208,6 +218,26 @@ class OneShot:
 
     def encode_settings(self, encode_part: Callable[[Any], dict[str, Any]]) -> dict[str, Any]:
         return {"learner": encode_named(LEARNERS, self.learner, encode_part)}
+
+    def cost(self, model: Model, clients: Sequence[int]) -> MethodCost:
+        """Of the clients; the server's inference is not part of the study."""
+        learner = self._typed
+        costs = [learner.cost(model, num_examples) for num_examples in clients]
+        coresets = [
+            example_coreset(cost, model, learner.num_points or num_examples)
+            for cost, num_examples in zip(costs, clients, strict=True)
+        ]
+        largest = max(costs, key=lambda cost: cost.passes)
+        return MethodCost(
+            f"{largest.work} x {len(costs)} clients" if largest.passes else largest.work,
+            [exchange_once(coreset_message(coreset, model, 0, learner.coding)) for coreset in coresets],
+            1.0,
+            sum(cost.passes for cost in costs),
+            num_bytes=largest.num_bytes,
+            kept_in=largest.kept_in,
+            num_networks=largest.num_networks,
+            batch_size=largest.batch_size,
+        )
 
     def check_records(self, model: Model, points: Points, client: str) -> None:
         """What the learner needs of a client's records. A private one needs nothing: a refusal that depends on one

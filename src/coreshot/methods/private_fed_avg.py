@@ -44,6 +44,10 @@ class PrivateFedAvg(FedAvg):
         accounting = self.clip_norm, multiplier, num_steps, self.sampling_rate, self.privacy.delta
         return (Release(STEPS, content, "dp_sgd", *accounting),)
 
+    def passes(self, num_examples: int) -> float:
+        """In each step, a record is drawn with probability sampling_rate."""
+        return self.local_steps * self.sampling_rate * num_examples
+
     def reply(
         self,
         key: PRNGKey,

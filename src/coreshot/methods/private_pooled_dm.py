@@ -16,7 +16,7 @@ by the noisy class counts, and a MAP estimate is made from them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -40,8 +40,9 @@ from coreshot.learners.class_features import (
 )
 from coreshot.learners.loop import learn
 from coreshot.methods.noisy_sum import NoisySumMethod, NoisySumState, Part
-from coreshot.methods.protocol import PointInference
+from coreshot.methods.protocol import MethodCost, PointInference
 from coreshot.models import LogDensity, Model
+from coreshot.privacy.fixed_batches import BATCH
 from coreshot.privacy.gaussian_moments import CROSS_UNIT
 from coreshot.privacy.guarded_records import Records
 from coreshot.privacy.releases import Release
@@ -75,6 +76,20 @@ class PrivatePooledDm(NoisySumMethod):
 
     def releases(self, model: Model) -> tuple[Release, ...]:
         return (features_release(self.privacy, self.num_sharers or 1),)
+
+    def cost(self, model: Model, clients: Sequence[int]) -> MethodCost:
+        """Clients: the features of all records, in batches of a fixed size. The server: the points, then the model."""
+        num_points = self.points_per_class * model.num_outputs
+        inference = self.inference.num_chains * self.inference.num_passes(num_points)
+        return MethodCost(
+            f"features of {max(clients):,} records under {self.num_networks} networks",
+            [self.example_exchange(model, len(clients))] * len(clients),
+            1.0,
+            sum(self.num_networks * BATCH * max(1, -(-num_examples // BATCH)) for num_examples in clients),
+            server_passes=self.num_updates * num_points + inference,
+            num_networks=self.num_networks,
+            batch_size=BATCH,
+        )
 
     def draw_public(self, model: Model, shared_key: PRNGKey) -> Params:
         return draw_networks(model, shared_key, self.num_networks, self.kind)

@@ -15,7 +15,7 @@ takes about six bits per number.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -26,7 +26,7 @@ from coreshot.config import settings
 from coreshot.errors import CoreshotError
 from coreshot.inference.protocol import Info
 from coreshot.methods.noisy_sum import NoisySumMethod, NoisySumState, Part
-from coreshot.methods.protocol import PointInference
+from coreshot.methods.protocol import MethodCost, PointInference
 from coreshot.models import Model
 from coreshot.privacy.gaussian_moments import CROSS_UNIT, UNIT, deviations, noisy_moments, symmetric
 from coreshot.privacy.guarded_records import Records
@@ -39,6 +39,7 @@ from coreshot.types import Points, PRNGKey
 STATISTICS = "statistics"
 # Share of the privacy budget that the cross moments get. Chosen as the constants of `spectral.private_posterior` are.
 CROSS_SHARE = 0.8
+NOISE_OPERATIONS = 200  # for one number of noise, about: 128 random bits and the inverse normal distribution function
 
 
 @dataclass(frozen=True)
@@ -66,9 +67,31 @@ class PrivateSpectral(NoisySumMethod):
 
     def releases(self, model: Model) -> tuple[Release, ...]:
         content = "second moments of the records' features (of norm one) and classes, with Gaussian noise"
-        delta, num_sharers = self.privacy.delta, self.num_sharers or 1
-        multiplier = self.noise_multiplier
-        return (Release(STATISTICS, content, "gaussian", 1.0, multiplier, delta=delta, num_sharers=num_sharers),)
+        return (
+            Release(
+                STATISTICS,
+                content,
+                "gaussian",
+                1.0,
+                self.noise_multiplier,
+                delta=self.privacy.delta,
+                num_sharers=self.num_sharers or 1,
+            ),
+        )
+
+    def cost(self, model: Model, clients: Sequence[int]) -> MethodCost:
+        """The server's eigenvectors take about ten of the Gram matrix's cubes."""
+        size = self.features.dimension + 1
+        record = self.features.operations(model.input_shape) + 2 * size * (size + model.num_outputs)
+        return MethodCost(
+            f"features and noisy second moments of {max(clients):,} records",
+            [self.example_exchange(model, len(clients))] * len(clients),
+            1.0,
+            operations=sum(clients) * record + NOISE_OPERATIONS * len(clients) * size**2,
+            server_operations=10 * size**3,
+            num_bytes=8 * size * (max(clients) + size),
+            kept_in="features and moments",
+        )
 
     def draw_public(self, model: Model, shared_key: PRNGKey) -> UnitMap:
         return unit_map(self.features, shared_key, model.input_shape)

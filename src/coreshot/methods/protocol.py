@@ -30,6 +30,30 @@ class Invitation:
     message: Message
 
 
+Exchange = tuple[Message, Message]  # down and up, of the sizes and types of real ones
+
+
+@dataclass(frozen=True)
+class MethodCost:
+    """What a run costs, before any work: sums over clients and rounds.
+
+    A pass is one point through the network, as in `LearningCost`. An operation is a multiplication or an addition
+    outside of the network: feature maps and linear algebra.
+    """
+
+    work: str  # of one client, in words
+    exchanges: Sequence[Sequence[Exchange]]  # in one round, for each client
+    num_answers: float  # of all clients in all rounds, as a multiple of `exchanges`
+    passes: float = 0.0
+    operations: float = 0.0
+    server_passes: float = 0.0
+    server_operations: float = 0.0
+    num_bytes: int = 0  # the largest part of a client's memory or disk
+    kept_in: str = ""  # what these bytes are
+    num_networks: int = 1  # that take a step together
+    batch_size: int = 25  # of such a step
+
+
 @dataclass(frozen=True)
 class PointInference:
     """How the server infers from the points that clients sent; chosen by the server, not part of the study."""
@@ -46,6 +70,9 @@ class Method(Protocol):
 
     def releases(self, model: Model) -> tuple[Release, ...]:
         """Everything that a client releases of its records; the client's side can access nothing else of them."""
+
+    def cost(self, model: Model, clients: Sequence[int]) -> MethodCost:
+        """Of a run with clients that have so many records each."""
 
     def init(self, key: PRNGKey, model: Model, shared_key: PRNGKey) -> State:
         """The shared key is the study's: what comes from it, all sides know."""

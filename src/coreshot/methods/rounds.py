@@ -20,7 +20,7 @@ from coreshot.errors import CoreshotError
 from coreshot.inference.posterior import SamplePosterior
 from coreshot.inference.protocol import Info
 from coreshot.keys import client_key, named_key
-from coreshot.methods.protocol import Answers, OnChunk, PointInference
+from coreshot.methods.protocol import Answers, Exchange, MethodCost, OnChunk, PointInference
 from coreshot.models import Model
 from coreshot.models.parallel import map_in_threads
 from coreshot.privacy.guarded_records import Records, exact_points
@@ -61,6 +61,27 @@ class RoundMethod(ABC):
     @abstractmethod
     def local_work(self, model: Model, inbox: Sequence[Message]) -> LocalWork:
         """What clients compute when they have received these messages."""
+
+    @abstractmethod
+    def passes(self, num_examples: int) -> float:
+        """Of one client in one round."""
+
+    @abstractmethod
+    def example_exchanges(self, params: Params) -> list[Exchange]:
+        """With one client in one round."""
+
+    def cost(self, model: Model, clients: Sequence[int]) -> MethodCost:
+        asked = min(self.cohort_size or len(clients), len(clients))
+        exchanges = self.example_exchanges(jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), model.shapes()))
+        num_answers = self.num_rounds * asked / len(clients)
+        return MethodCost(
+            f"{self.local_steps:,} local steps x {asked} clients",
+            [exchanges] * len(clients),
+            num_answers,
+            num_answers * sum(self.passes(num_examples) for num_examples in clients),
+            num_networks=1 if model.is_wide else CLIENTS_AT_ONCE,
+            batch_size=self.batch_size,
+        )
 
     def init(self, key: PRNGKey, model: Model, shared_key: PRNGKey) -> RoundState:
         return self.begin(model.init(named_key(key, "weights")))

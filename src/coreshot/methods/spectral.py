@@ -26,13 +26,14 @@ from jaxtyping import Array, Float
 from coreshot.config import Count, Positive, settings
 from coreshot.errors import CoreshotError
 from coreshot.inference.protocol import Info
-from coreshot.methods.one_round import OneRoundMethod, answer_each, check_arrived
-from coreshot.methods.protocol import Answers, OnChunk, PointInference
+from coreshot.methods.one_round import OneRoundMethod, answer_each, check_arrived, exchange_once
+from coreshot.methods.protocol import Answers, MethodCost, OnChunk, PointInference
 from coreshot.models import Model
 from coreshot.privacy.guarded_records import Records
 from coreshot.privacy.releases import Release
 from coreshot.spectral.calibration import ClassMeans
-from coreshot.spectral.coreset import Moments, spectral_rows
+from coreshot.spectral.coreset import Moments, rows_operations, spectral_rows
+from coreshot.spectral.evidence import MAX_EVALUATIONS
 from coreshot.spectral.features import AnyFeatures, FeatureMap, feature_map
 from coreshot.spectral.posterior import LinearPosterior, fit_posterior
 from coreshot.types import Points, PRNGKey
@@ -75,6 +76,30 @@ class Spectral(OneRoundMethod):
             "second moments of the records' features and labels, or the largest part of them; and the number of records"
         )
         return (Release("statistics", content),)
+
+    def cost(self, model: Model, clients: Sequence[int]) -> MethodCost:
+        """The messages are the largest possible ones: coded rows may take fewer bytes, and data of low rank fewer rows.
+
+        The server multiplies the rows of each client, and then factorises a matrix for each ridge and group.
+        """
+        columns = self.features.dimension + 1 + model.num_outputs
+        features = self.features.operations(model.input_shape)
+        num_rows = [min(self.num_points or columns, columns, num_examples) for num_examples in clients]
+        num_solutions = MAX_EVALUATIONS + NUM_GROUPS + 2
+        return MethodCost(
+            f"features and second moments of {max(clients):,} records",
+            [exchange_once(self._example_message(rows, columns)) for rows in num_rows],
+            1.0,
+            operations=sum(n * features + rows_operations(n, columns) for n in clients),
+            server_operations=sum(2 * rows * columns**2 for rows in num_rows) + num_solutions * columns**3,
+            num_bytes=8 * max(clients) * columns,
+            kept_in="features",
+        )
+
+    def _example_message(self, num_rows: int, columns: int) -> Message:
+        coded = jnp.zeros(self.max_bytes or 0, jnp.uint8)
+        rows = jnp.zeros((num_rows, columns)) if self.max_bytes is None else coded
+        return Message("spectral", 0, {"rows": rows, "step": _one_number(0.0), "num_examples": _one_number(1.0)})
 
     def draw_map(self, model: Model, shared_key: PRNGKey) -> FeatureMap:
         return feature_map(self.features, shared_key, model.input_shape)

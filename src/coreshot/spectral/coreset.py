@@ -60,6 +60,12 @@ def spectral_rows(
     return Rows(*found, next_eigenvalue=max(0.0, float(left_out[-1])) if len(left_out) else 0.0)
 
 
+def rows_operations(num_examples: int, num_columns: int) -> float:
+    """Of `spectral_rows`: the smaller Gram matrix, its eigenvectors (about ten of its cubes), and the rows."""
+    small, large = sorted((num_examples, num_columns))
+    return 4 * small**2 * large + 10 * small**3
+
+
 def _largest(values: Float[np.ndarray, " n"], number: int | None) -> np.ndarray:
     order = np.argsort(values)[::-1]
     order = order[values[order] > RANK_TOLERANCE * values[order[0]]]

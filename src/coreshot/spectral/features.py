@@ -45,6 +45,9 @@ class Features(Protocol):
 
     def apply(self, weights: Weights, x: Float[Array, "n ..."]) -> Float[Array, "n d"]: ...
 
+    def operations(self, input_shape: tuple[int, ...]) -> float:
+        """Of one input, about."""
+
 
 @dataclass(frozen=True)
 class FeatureMap:
@@ -170,6 +173,9 @@ class RandomVector:
         found = _activate(self.nonlinearity, self.frequency, weights, seen)
         return jnp.concatenate([x, found], axis=1) if self.with_inputs else found
 
+    def operations(self, input_shape: tuple[int, ...]) -> float:
+        return 2 * math.prod(input_shape) * self.dimension
+
 
 @settings
 class RandomConv:
@@ -227,6 +233,12 @@ class RandomConv:
         cells = (self._cells(weights, x) - weights["center"]) / weights["spread"]
         return _activate(self.nonlinearity, self.frequency, weights, cells)
 
+    def operations(self, input_shape: tuple[int, ...]) -> float:
+        """Of the filters and the dense layer."""
+        lines, columns, channels = input_shape
+        places = (lines - self.size + 1) * (columns - self.size + 1)
+        return 2 * self.num_filters * (places * self.size**2 * channels + self.grid**2 * self.dimension)
+
 
 def _patch_mean(x: Float[Array, "n lines columns channels"], size: int) -> Float[Array, "n lines columns 1"]:
     """The mean over each patch and its channels."""
@@ -261,6 +273,9 @@ class Identity:
 
     def apply(self, weights: Weights, x: Float[Array, "n ..."]) -> Float[Array, "n d"]:
         return x.reshape(len(x), -1)
+
+    def operations(self, input_shape: tuple[int, ...]) -> float:
+        return 0.0
 
 
 AnyFeatures = Annotated[RandomConv | RandomVector | Frozen | Identity, Field(discriminator="name")]

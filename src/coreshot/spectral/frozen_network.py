@@ -93,3 +93,7 @@ class Frozen:
                 f"{self.dimension}; change it."
             )
         return found
+
+    def operations(self, input_shape: tuple[int, ...]) -> float:
+        """Of dense layers. A convolution uses its weights several times, so its network takes longer."""
+        return 2 * self._loaded()[0].num_params()
