@@ -81,7 +81,9 @@ def shared_key():
 
 @pytest.fixture(scope="module")
 def store(make_bpc, model, points, keys, shared_key):
-    return init(make_bpc(), keys, model, jax.tree.map(lambda array: array[None], points), shared_key).experts
+    return init(
+        make_bpc(), keys, model, jax.tree.map(lambda array: array[None], points), shared_key
+    ).local.value.experts
 
 
 def test_shape_of_the_store(store, model):
@@ -151,7 +153,7 @@ def test_drawn_pairs_are_a_chain_apart(store, keys):
 
 def by_replay(make_bpc, model, points, keys, shared_key, **changes):
     learner = make_bpc(num_trajectories=2, experts={"store": "replay", "pool": 2, **changes})
-    return init(learner, keys, model, jax.tree.map(lambda array: array[None], points), shared_key).experts
+    return init(learner, keys, model, jax.tree.map(lambda array: array[None], points), shared_key).local.value.experts
 
 
 def test_replay_draws_the_very_pairs_that_a_store_holds(make_bpc, model, points, keys, shared_key, store):
@@ -218,7 +220,7 @@ def test_half_precision_errs_by_at_most_a_2048th_of_the_way_from_the_start(
     make_bpc, model, points, keys, shared_key, store
 ):
     learner = make_bpc(experts={"coding": "float16"})
-    coded = init(learner, keys, model, jax.tree.map(lambda array: array[None], points), shared_key).experts
+    coded = init(learner, keys, model, jax.tree.map(lambda array: array[None], points), shared_key).local.value.experts
     assert coded.checkpoints.nbytes == store.checkpoints.nbytes // 2
     way = np.abs(store.checkpoints - store.checkpoints[:, :, :1]).reshape(-1, model.num_params())
     every = np.indices(store.checkpoints.shape[1:3]).reshape(2, 1, -1)
@@ -254,7 +256,7 @@ def test_a_full_disk_is_one_sentence(make_bpc, model, points, shared_key, monkey
 
     monkeypatch.setattr(os, "posix_fallocate", full)
     with pytest.raises(
-        CoreshotError, match=r"1,224 bytes of checkpoints do not fit on the disk .* goes on with the others"
+        CoreshotError, match=r"1,224 bytes of checkpoints do not fit on the disk .* continues with the others"
     ):
         learned(make_bpc(experts={"store": "disk"}), model, points, shared_key)
 
@@ -266,7 +268,9 @@ def test_the_file_on_disk_has_its_size_from_the_beginning(make_bpc, model, point
         os, "posix_fallocate", lambda file, start, size: reserved.append(size) or os.ftruncate(file, size)
     )
     learner = make_bpc(experts={"store": "disk"})
-    on_disk = init(learner, keys, model, jax.tree.map(lambda array: array[None], points), shared_key).experts
+    on_disk = init(
+        learner, keys, model, jax.tree.map(lambda array: array[None], points), shared_key
+    ).local.value.experts
     assert reserved == [on_disk.checkpoints.nbytes] == [bytes_needed(learner.experts, 4, 1, model.num_params())]
 
 
@@ -286,7 +290,7 @@ def test_memory_and_disk_give_the_same_bits(make_bpc, model, points, shared_key,
 def test_disk_store_is_a_memory_map(make_bpc, model, points, keys, shared_key, store):
     on_disk = init(
         make_bpc(experts={"store": "disk"}), keys, model, jax.tree.map(lambda array: array[None], points), shared_key
-    ).experts
+    ).local.value.experts
     assert isinstance(on_disk.checkpoints, np.memmap)
     assert not isinstance(store.checkpoints, np.memmap)
     np.testing.assert_array_equal(on_disk.checkpoints, store.checkpoints)

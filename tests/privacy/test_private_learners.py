@@ -14,7 +14,7 @@ from coreshot.errors import CoreshotError
 from coreshot.learners import LEARNERS
 from coreshot.learners.loop import distill
 from coreshot.methods import METHODS
-from coreshot.methods.one_shot import coreset_message, message_coreset
+from coreshot.methods.one_shot import OneShot, coreset_message, message_coreset
 from coreshot.privacy.accounting import compute_epsilon
 from coreshot.privacy.guarded_records import guard_records, stacked
 from coreshot.privacy.promise import promise
@@ -104,7 +104,7 @@ def test_whether_there_is_an_answer_does_not_hang_on_one_record(make_private, ma
     """Records of one class, or fewer than a coreset has points: an exact learner refuses them in words that tell
     of it, a private one does not.
     """
-    private = replace(make_study("classification"), learner=make_private(name))
+    private = replace(make_study("classification"), method=OneShot(learner=make_private(name)))
     for x, y in ((np.ones((30, 2)), np.zeros(30, int)), (np.ones((1, 2)), np.zeros(1, int))):
         assert send(private, x, y, client="a")
         with pytest.raises(CoreshotError, match=r"all 30 labels|fewer than the coreset"):
