@@ -450,7 +450,7 @@ MISTAKES = {
     "bad name": (("add", "../mine", "--from", "a.json"), "data set name '../mine': a name has at most 64 letters"),
     "bad background": (
         ("add", "mine", "--from", "a.json", "--background", "grey"),
-        "--background grey: it is black or white.",
+        "--background: background 'grey' does not exist; there are black, white.",
     ),
     "background of general data": (
         ("add", "mine", "--from", "a.json", "--as", "general", "--background", "black"),

@@ -91,9 +91,10 @@ def add(
 
 
 def _parse_background(text: str | None) -> Background | None:
-    if text is None or text == "black" or text == "white":
-        return text
-    raise CoreshotError(f"--background {text}: it is black or white.")
+    from coreshot.config import choose
+
+    known: dict[str, Background] = {"black": "black", "white": "white"}
+    return None if text is None else choose("background", text, known, "--background")
 
 
 def _added_lines(data: StoredData, is_new: bool, is_background_given: bool) -> Iterator[str]:
