@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, Protocol, Self, TypeAlias
+from typing import Any, Literal, Protocol, Self, TypeAlias, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -19,7 +19,10 @@ Kind: TypeAlias = Literal["classification", "regression"]  # of a task
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Points:
-    """Private data, coresets and padding alike: a point of weight w counts as w observations, 0 marks padding."""
+    """Private data, coresets and padding alike: a point of weight w counts as w observations, 0 marks padding.
+
+    Stacked points of several clients have a leading client axis.
+    """
 
     x: Float[Array, "n ..."]
     y: Float[Array, "n outputs"]  # one-hot or soft labels, or regression targets
@@ -29,7 +32,7 @@ class Points:
     def num_points(self) -> int:
         return self.weight.shape[-1]
 
-    def reweighted(self, weight: Float[Array, " n"]) -> Self:
+    def reweighted(self, weight: Float[Array, "*clients n"]) -> Self:
         return replace(self, weight=weight)
 
 
@@ -82,6 +85,7 @@ class Predictive:
     ]  # what would remain with the weights known: deviation of the label, or of the noise
 
 
+@runtime_checkable
 class Posterior(Protocol):
     """What a server infers: samples of a network's weights, or a linear head in closed form."""
 

@@ -19,6 +19,8 @@ from coreshot.study import Agreement, Study
 from coreshot.types import make_points
 from coreshot.wire.ledger import Ledger
 
+pytestmark = pytest.mark.optimized  # as users compile
+
 GOLDEN = load_file(Path(__file__).parents[1] / "golden" / "fedjax.safetensors")
 AGREEMENT = Agreement(task="golden", kind="classification", input_shape=(2,), num_outputs=3, prior_precision=0.1)
 NETWORK = Mlp(hidden=(8,), activation="tanh")

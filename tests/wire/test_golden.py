@@ -11,6 +11,8 @@ from coreshot.fitted.model import fit
 from coreshot.study.file import read_study
 from coreshot.wire.messages import Message, decode_message, encode_message, pack, read_header, unpack
 
+pytestmark = pytest.mark.optimized  # as users compile
+
 STUDY = "5" * 64
 GOLDEN = {
     "coreset-hard-1": {

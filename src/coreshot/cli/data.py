@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from coreshot.cli.output import Part
+    from coreshot.data.handwriting.pixels import Background
     from coreshot.data.partition import Partitioner
     from coreshot.data.store import Holder, StoredData
 
@@ -74,21 +75,25 @@ def add(
     """
     from coreshot.data.convert import add_data_set
 
-    if background not in (None, "black", "white"):
-        raise CoreshotError(f"--background {background}: it is black or white.")
     with working(as_json) as progress:
         data, is_new = add_data_set(
             name,
             source,
             form=form,
             preparation=preparation,
-            background=background,  # type: ignore[arg-type]
+            background=_parse_background(background),
             transpose=transpose,
             partitioner=_read_partitioner(partition, assignments or []),
             progress=progress,
         )
     lines = _added_lines(data, is_new, background is not None)
     print_result({**_collect_facts(data), "is_new": is_new}, as_json, lines)
+
+
+def _parse_background(text: str | None) -> Background | None:
+    if text is None or text == "black" or text == "white":
+        return text
+    raise CoreshotError(f"--background {text}: it is black or white.")
 
 
 def _added_lines(data: StoredData, is_new: bool, is_background_given: bool) -> Iterator[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from jaxtyping import Array
 
@@ -13,6 +13,7 @@ from coreshot.types import Params, PRNGKey
 Info = dict[str, Array]  # diagnostics that do not persist: per chain, or per chain and draw
 
 
+@runtime_checkable
 class Inference(Protocol):
     @property
     def num_chains(self) -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, Protocol, TypeAlias
+from typing import Annotated, Any, Literal, Protocol, TypeAlias, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -87,6 +87,7 @@ def make_unravel(model: Model) -> Callable[[Float[Array, " weights"]], Params]:
     return ravel_pytree(jax.tree.map(lambda leaf: jnp.zeros(leaf.shape), shapes))[1]
 
 
+@runtime_checkable
 class ExpertSource(Protocol):
     """Where drawn weights come from; clients along the leading axis. Weights are flat."""
 

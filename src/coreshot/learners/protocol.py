@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Array, Bool, Key
@@ -56,6 +56,7 @@ def make_health(good: np.ndarray, norms: np.ndarray, num_done: int, num_updates:
     )
 
 
+@runtime_checkable
 class Learner(Protocol):
     """Each learner is a frozen dataclass: its settings, its entry in LEARNERS and its algorithm."""
 

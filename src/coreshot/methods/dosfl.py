@@ -31,7 +31,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 from jax.flatten_util import ravel_pytree
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float, Shaped
 from pydantic import Field
 
 from coreshot.config import Count, NonNegative, Positive, settings
@@ -211,7 +211,7 @@ class Dosfl(OneRoundMethod):
 
 
 def replay(
-    model: Model, num_epochs: int, params: Params, distilled: Distilled, mask: Float[Array, " steps"] | None = None
+    model: Model, num_epochs: int, params: Params, distilled: Distilled, mask: Shaped[Array, " steps"] | None = None
 ) -> Params:
     """SGD over the distilled batches in order, num_epochs times. Its gradient keeps a copy of the weights per step."""
     if mask is not None:

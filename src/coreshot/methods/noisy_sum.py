@@ -52,7 +52,7 @@ class NoisySumState:
     """Sums over clients of noisy statistics, in units of the records."""
 
     public: Any  # what the study's shared key gives everyone
-    totals: tuple[Float[np.ndarray, "rows columns"], ...]  # one for each Part
+    totals: tuple[Float[np.ndarray, "_ _"], ...]  # one for each Part
     clients: frozenset[str] = frozenset()  # whose statistics are in the sums
     is_done: bool = False
 
@@ -75,9 +75,7 @@ class NoisySumMethod(OneRoundMethod, ABC):
         """What all sides compute statistics with, drawn from the study's shared key."""
 
     @abstractmethod
-    def noisy_statistics(
-        self, model: Model, public: Any, records: Records
-    ) -> Sequence[Int[np.ndarray, "rows columns"]]:
+    def noisy_statistics(self, model: Model, public: Any, records: Records) -> Sequence[Int[np.ndarray, "_ _"]]:
         """The one release: an array of whole numbers for each part."""
 
     def example_exchange(self, model: Model, num_clients: int) -> list[Exchange]:
@@ -170,7 +168,7 @@ class NoisySumMethod(OneRoundMethod, ABC):
             )
         return replace(_add(state, content, -1), clients=state.clients - {client})
 
-    def begin_sums(self, model: Model) -> tuple[Float[np.ndarray, "rows columns"], ...]:
+    def begin_sums(self, model: Model) -> tuple[Float[np.ndarray, "_ _"], ...]:
         return tuple(np.zeros(part.shape) for part in self.parts(model))
 
     @property

@@ -112,9 +112,7 @@ class PrivateSpectral(NoisySumMethod):
             Part("cross", (1, size * model.num_outputs), CROSS_UNIT, noise.cross),
         )
 
-    def noisy_statistics(
-        self, model: Model, public: UnitMap, records: Records
-    ) -> tuple[Int[np.ndarray, "1 numbers"], ...]:
+    def noisy_statistics(self, model: Model, public: UnitMap, records: Records) -> tuple[Int[np.ndarray, "1 _"], ...]:
         noisy = noisy_moments(records, STATISTICS, lambda points: moment_rows(public, points), CROSS_SHARE)
         return noisy.gram.reshape(1, -1), noisy.cross.reshape(1, -1)
 

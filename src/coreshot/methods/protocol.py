@@ -62,6 +62,7 @@ class PointInference:
     weighting: Weighting = "mass"
 
 
+@runtime_checkable
 class Method(Protocol):
     """Clients keep nothing between exchanges but what they were sent in the current round."""
 

@@ -35,7 +35,7 @@ def convolution() -> Callable[..., Array]:
 
 def patch_convolution(
     inputs: Float[Array, "n height width channels"],
-    kernel: Float[Array, "rows columns channels features"],
+    kernel: Float[Array, "kernel_height kernel_width channels features"],
     window_strides: Sequence[int],
     padding: Any,
     **rest: Any,

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 from coreshot.models.networks import Network
@@ -32,11 +33,11 @@ class Model:
         params: Params = self.network.build(self.num_outputs).init(key, jnp.zeros((1, *self.input_shape)))["params"]
         return params
 
-    def apply(self, params: Params, x: Float[Array, "n ..."]) -> Float[Array, "n outputs"]:
+    def apply(self, params: Params, x: Float[Array | np.ndarray, "n ..."]) -> Float[Array, "n outputs"]:
         """Logits, or the mean of the regression function."""
         return self.network.build(self.num_outputs).apply({"params": params}, x)  # type: ignore[return-value]
 
-    def embed(self, params: Params, x: Float[Array, "n ..."]) -> Float[Array, "n features"]:
+    def embed(self, params: Params, x: Float[Array | np.ndarray, "n ..."]) -> Float[Array, "n features"]:
         """The inputs of the last layer."""
         module = self.network.build(self.num_outputs)
         return module.apply({"params": params}, x, embed=True)  # type: ignore[return-value]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Annotated, Any, Literal, Protocol
+from typing import Annotated, Any, Literal, Protocol, runtime_checkable
 
 import flax.linen as nn
 import jax.numpy as jnp
@@ -16,6 +16,7 @@ from coreshot.models.cpu_convolution import WHOLE_BATCH, convolution, images_at_
 ACTIVATIONS: dict[str, Callable[[Array], Array]] = {"relu": nn.relu, "swish": nn.swish, "tanh": nn.tanh}
 
 
+@runtime_checkable
 class Network(Protocol):
     """The settings of an architecture; `build` makes its flax module, whose call with embed=True leaves out the last
     layer.

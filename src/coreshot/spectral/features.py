@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from typing import Annotated, Any, ClassVar, Literal, Protocol
+from typing import Annotated, Any, ClassVar, Literal, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -34,6 +34,7 @@ CONTRAST_FLOOR = 0.01  # added to a patch's variance: a patch of less contrast c
 Weights = dict[str, Array]
 
 
+@runtime_checkable
 class Features(Protocol):
     """The settings of a feature map."""
 
@@ -240,7 +241,7 @@ class RandomConv:
         return 2 * self.num_filters * (places * self.size**2 * channels + self.grid**2 * self.dimension)
 
 
-def _patch_mean(x: Float[Array, "n lines columns channels"], size: int) -> Float[Array, "n lines columns 1"]:
+def _patch_mean(x: Float[Array, "n lines columns channels"], size: int) -> Float[Array, "n down across 1"]:
     """The mean over each patch and its channels."""
     total = jax.lax.reduce_window(x, 0.0, jax.lax.add, (1, size, size, 1), (1, 1, 1, 1), "VALID")
     return jnp.mean(total, axis=3, keepdims=True) / size**2
