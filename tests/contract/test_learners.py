@@ -145,7 +145,7 @@ def test_on_any_number_of_cores_and_beside_anyone_the_bits_are_the_same(
     learner, model = make_learner(name), make_model(kind)
     clients = guard_records(clients, learner.releases(model))
     alone = distill(model, learner, {"a": clients["a"]}, keys, jax.random.key(9))["a"].coreset
-    monkeypatch.setattr("coreshot.learners.loop.os.cpu_count", lambda: num_cores)
+    monkeypatch.setattr("coreshot.models.parallel.os.cpu_count", lambda: num_cores)
     together = distill(model, learner, clients, keys, jax.random.key(9))
     assert same(together["a"].coreset, alone)
     assert list(together) == ["c", "b", "a"]

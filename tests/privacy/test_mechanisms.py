@@ -26,7 +26,7 @@ from coreshot.privacy.gaussian_moments import (
     symmetric,
     whole,
 )
-from coreshot.privacy.guarded_records import Records
+from coreshot.privacy.guarded_records import RecordPoints, Records
 from coreshot.privacy.noise import rounded_gaussian, standard_normal
 from coreshot.privacy.releases import Release
 from coreshot.spectral.features import BIAS, RandomConv, RandomVector, unit_map
@@ -190,7 +190,9 @@ def test_triangle_and_matrix():
 def test_records_open_for_declared_releases_only():
     points = make_points([[1.0]], [[1.0]])
     records = Records(points, [Release("start", "the mean"), GAUSSIAN])
-    assert records.exact("start") is points
+    given = records.exact("start")
+    assert type(given) is RecordPoints, "the type that a checkpoint refuses"
+    assert (given.x, given.y, given.weight) == (points.x, points.y, points.weight)
     with pytest.raises(CoreshotError, match="declares start, statistics; declare it"):
         records.exact("experts")
     with pytest.raises(CoreshotError, match="declared as gaussian, so its records are not given out"):
@@ -229,5 +231,5 @@ def users_of(name):
 
 
 def test_only_mechanisms_get_at_records_without_a_declared_exact_release():
-    assert users_of("for_mechanism") == {"privacy/gaussian_moments.py", "dp_sgd.py"}
-    assert users_of("_points") == {"privacy/records.py"}
+    assert users_of("for_mechanism") == {"privacy/gaussian_moments.py", "privacy/dp_sgd.py"}
+    assert users_of("_points") == {"privacy/guarded_records.py"}
