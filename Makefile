@@ -1,14 +1,23 @@
-# Two commands for everyone: `make demo` runs the main job, `make test` passes the tests. Each installs what it needs, once.
+# `make demo` runs the main job, `make quick` the tests of at most two minutes, `make test` all tests.
+# Each installs what it needs, once.
 PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/installed
 
-.PHONY: demo test bench install clean
+.PHONY: demo quick test checks bench install clean
 
 demo: install
 	$(BIN)/coreshot demo
 
+# Both print their wall time and the peak memory of all their processes at the end.
+quick: install
+	$(BIN)/python benchmarks/watch.py $(BIN)/pytest -n 2 -m "not slow" \
+	  tests/contract tests/byhand tests/truth tests/wire
+
 test: install
+	$(BIN)/python benchmarks/watch.py $(MAKE) --no-print-directory checks
+
+checks: install
 	$(BIN)/ruff format --check src tests benchmarks examples
 	$(BIN)/ruff check src tests benchmarks examples
 	$(BIN)/mypy

@@ -1,4 +1,6 @@
-"""Writes a small case of a pseudodata update without noise, and coreshot's gradient for it, in the form in which torch_update.py checks its own."""
+"""Writes a small case of a pseudodata update without noise, and coreshot's gradient for it, in the form in which
+torch_update.py checks its own.
+"""
 
 from __future__ import annotations
 
@@ -13,13 +15,15 @@ from safetensors.numpy import save_file
 from updates import UPDATES
 
 from coreshot.learners.bpc_fkl import chain_ends, kl_gradient
-from coreshot.types import Params, points_of
+from coreshot.types import Params, make_points
 
 NUM_POINTS, CHAIN_LENGTH = 4, 5  # fewer points than a batch: nothing is drawn
 
 
 def in_torch_order(params: Params) -> list[np.ndarray]:
-    """Kernels before biases, output before input; the first dense layer of a ConvNet sees channels before lines and columns."""
+    """Kernels before biases, output before input; the first dense layer of a ConvNet sees channels before lines
+    and columns.
+    """
     found, channels = [], 0
     for name, layer in params.items():
         kernel, bias = (np.asarray(layer[part]) for part in ("kernel" if "kernel" in layer else "scale", "bias"))
@@ -43,7 +47,7 @@ def case(name: str) -> dict[str, np.ndarray]:
     draws = np.random.default_rng(0)
     x = draws.random((NUM_POINTS, *update.input_shape), np.float32)
     label = draws.integers(update.num_outputs, size=NUM_POINTS)
-    points = points_of(x, np.eye(update.num_outputs, dtype=np.float32)[label])
+    points = make_points(x, np.eye(update.num_outputs, dtype=np.float32)[label])
     start, end = (model.init(jax.random.key(seed)) for seed in range(2))
     coreset_end = jax.jit(chain_ends, static_argnums=(0, 1))(
         learner, model, points, jax.random.key(2), ravel_pytree(start)[0][None]

@@ -22,7 +22,7 @@ from jax.flatten_util import ravel_pytree
 from updates import CHANNELS, DENSE, EMNIST, Update
 
 from coreshot.learners.bpc_fkl import chain_ends
-from coreshot.types import Points, points_of
+from coreshot.types import Points, make_points
 
 CORES = os.cpu_count() or 1
 SIZE = 2048
@@ -31,10 +31,13 @@ CHAIN = replace(EMNIST, chain_length=10)
 
 
 def step_flops(update: Update) -> int:
-    """Nominal, of one training step of the ConvNet: what a layer multiplies and adds, for each image of a batch, forward and twice backward.
+    """Nominal, of one training step of the ConvNet: what a layer multiplies and adds, for each image of a batch,
+    forward and twice backward.
 
-    Backward, one product gives the gradient in the weights and one that in the layer's input, which the first layer does not need.
-    For 28 x 28 images and 62 classes, forward and in millions: 0.4 and 21.2 in the convolutions, 2.4 and 0.02 in the dense layers.
+    Backward, one product gives the gradient in the weights and one that in the layer's input, which the first
+    layer does not need.
+    For 28 x 28 images and 62 classes, forward and in millions: 0.4 and 21.2 in the convolutions, 2.4 and 0.02 in
+    the dense layers.
     """
     side, _, depth = update.input_shape
     products, before = [], depth
@@ -51,7 +54,7 @@ def step_flops(update: Update) -> int:
 
 def some_points(update: Update) -> Points:
     x = jax.random.uniform(jax.random.key(0), (update.num_points, *update.input_shape))
-    return points_of(x, jnp.eye(update.num_outputs)[jnp.arange(update.num_points) % update.num_outputs])
+    return make_points(x, jnp.eye(update.num_outputs)[jnp.arange(update.num_points) % update.num_outputs])
 
 
 def compiled_chain(update: Update) -> Callable[[int], None]:

@@ -1,6 +1,8 @@
-"""What a one-shot client costs in time: BPC-fKL's seconds over those of FedAvg until it was as accurate, on the digits task.
+"""What a one-shot client costs in time: BPC-fKL's seconds over those of FedAvg until it was as accurate, on the
+digits task.
 
-Both are the seconds of all clients on all cores, as the run directory has them; FedAvg's rounds take the same time each. BPC-fKL's include
+Both are the seconds of all clients on all cores, as the run directory has them; FedAvg's rounds take the same time
+each. BPC-fKL's include
 compilation, where its programs are not yet in the user's cache.
 """
 

@@ -1,4 +1,6 @@
-"""The coreset chain with the convolution that coreshot takes on a CPU over the same chain with XLA's own, as JSON; small: XLA's takes long."""
+"""The coreset chain with the convolution that coreshot takes on a CPU over the same chain with XLA's own, as JSON;
+small: XLA's takes long.
+"""
 
 from __future__ import annotations
 

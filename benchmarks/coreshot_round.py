@@ -7,10 +7,10 @@ from turns import serve
 
 from coreshot.methods import FedAvg
 from coreshot.models.networks import ConvNet
-from coreshot.models.optimizers import Optimizer
+from coreshot.models.training import Optimizer
 from coreshot.runtime.simulate import simulate
 from coreshot.study import Agreement, Study
-from coreshot.types import points_of
+from coreshot.types import make_points
 from coreshot.wire.ledger import Ledger
 
 NUM_CLIENTS, LOCAL_STEPS, BATCH_SIZE, NUM_EXAMPLES = 10, 10, 25, 250
@@ -33,7 +33,7 @@ def main() -> None:
     clients = {}
     for index in range(NUM_CLIENTS):
         x, label = draws.random((NUM_EXAMPLES, 28, 28, 1), np.float32), draws.integers(62, size=NUM_EXAMPLES)
-        clients[str(index)] = points_of(x, np.eye(62, dtype=np.float32)[label])
+        clients[str(index)] = make_points(x, np.eye(62, dtype=np.float32)[label])
     state = method.init(jax.random.key(0), study.model, study.shared_key)
 
     def one_round() -> None:

@@ -13,12 +13,12 @@ from turns import serve
 from updates import CHANNELS, DENSE, MOONS_GROUPS, MOONS_HIDDEN, UPDATES, Update
 
 from coreshot.learners import BpcFkl
-from coreshot.learners.bpc_fkl import BpcState
+from coreshot.learners.descent import DescentState
 from coreshot.learners.experts import Experts
 from coreshot.models import Model
 from coreshot.models.networks import ConvNet, Mlp, Network
 from coreshot.privacy.guarded_records import Records
-from coreshot.types import Points, points_of
+from coreshot.types import Points, make_points
 
 NUM_EXAMPLES = 200
 
@@ -41,7 +41,9 @@ def model_of(update: Update, network: Network | None = None) -> Model:
 
 
 def learner_of(update: Update, num_updates: int = 1) -> BpcFkl:
-    """The experts are as short as can be: they are not what is timed, and an update costs the same whatever their weights."""
+    """The experts are as short as can be: they are not what is timed, and an update costs the same whatever their
+    weights.
+    """
     return BpcFkl(
         num_points=update.num_points,
         num_updates=num_updates,
@@ -64,21 +66,23 @@ def learner_of(update: Update, num_updates: int = 1) -> BpcFkl:
 def some_data(update: Update, seed: int) -> Points:
     draws = np.random.default_rng(seed)
     x = draws.random((NUM_EXAMPLES, *update.input_shape), np.float32)
-    return points_of(x, np.eye(update.num_outputs, dtype=np.float32)[np.arange(NUM_EXAMPLES) % update.num_outputs])
+    return make_points(x, np.eye(update.num_outputs, dtype=np.float32)[np.arange(NUM_EXAMPLES) % update.num_outputs])
 
 
 class Clients:
-    """Each with its own data and state; `update` lets all of them make the learner's first updates, as often as it is called."""
+    """Each with its own data and state; `update` lets all of them make the learner's first updates, as often as
+    it is called.
+    """
 
     def __init__(self, learner: BpcFkl, update: Update, num_clients: int, network: Network | None = None) -> None:
         self.learner, self.model = learner, model_of(update, network)
         self.states = [self._begin(some_data(update, client), jax.random.key(client)) for client in range(num_clients)]
 
-    def _begin(self, data: Points, key: jax.Array) -> BpcState:
+    def _begin(self, data: Points, key: jax.Array) -> DescentState:
         records = Records(jax.tree.map(lambda array: array[None], data), self.learner.releases(self.model))
         return self.learner.init(key[None], self.model, records, jax.random.key(0))
 
-    def _update_one(self, state: BpcState) -> None:
+    def _update_one(self, state: DescentState) -> None:
         after, _ = self.learner.step(jax.random.key(1)[None], self.model, state)
         jax.block_until_ready(after.points)
 

@@ -1,4 +1,6 @@
-"""FedJAX's side of the benchmark: one FedAvg round of the paper's ConvNet each time a line arrives; the seconds it took go back."""
+"""FedJAX's side of the benchmark: one FedAvg round of the paper's ConvNet each time a line arrives; the seconds it
+took go back.
+"""
 
 import fedjax
 import haiku as hk

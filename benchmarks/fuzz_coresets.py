@@ -1,8 +1,11 @@
 """Damaged and hostile coresets against the reader: python benchmarks/fuzz_coresets.py --count 100000 --minutes 20
 
-Each file is a real coreset with bits flipped, bytes cut off, added or copied, sizes and shapes in its header made huge, numbers made NaN or infinite,
-or another study's hash; every one is read as the server reads it. It is accepted, or refused with a CoreshotError: any other error, anything that
-takes longer than a second, or memory that grows by more than 256 MB ends the run with exit code 1 and the file that did it.
+Each file is a real coreset with bits flipped, bytes cut off, added or copied, sizes and shapes in its header made
+huge, numbers made NaN or infinite,
+or another study's hash; every one is read as the server reads it. It is accepted, or refused with a CoreshotError:
+any other error, anything that
+takes longer than a second, or memory that grows by more than 256 MB ends the run with exit code 1 and the file that
+did it.
 """
 
 from __future__ import annotations
@@ -25,12 +28,12 @@ import jax
 import numpy as np
 
 from coreshot.errors import CoreshotError
-from coreshot.models.networks import Mlp
-from coreshot.privacy.guarded_records import behind_doors
 from coreshot.methods.protocol import Method
+from coreshot.models.networks import Mlp
+from coreshot.privacy.guarded_records import guard_records
 from coreshot.study import Agreement, Study
 from coreshot.study.study import decode_work
-from coreshot.types import points_of
+from coreshot.types import make_points
 from coreshot.wire.messages import Message, decode_message, encode_message
 
 MAX_SECONDS = 1.0
@@ -54,12 +57,12 @@ def seeds() -> list[tuple[str, bytes, Reader]]:
     """Of each kind a whole coreset, and how the server reads one."""
     agreement = Agreement(task="fuzz", kind="classification", input_shape=(4,), num_outputs=3, prior_precision=1.0)
     draws = np.random.default_rng(0)
-    points = points_of(draws.normal(size=(30, 4)), np.eye(3)[draws.integers(3, size=30)])
+    points = make_points(draws.normal(size=(30, 4)), np.eye(3)[draws.integers(3, size=30)])
     found = []
     for name, (key, settings) in WORK.items():
         method = decode_work({key: settings}, "fuzz")
         study = Study(agreement, Mlp(hidden=(4,), activation="relu"), method)
-        asked = behind_doors({"a": points}, study.releases)
+        asked = guard_records({"a": points}, study.releases)
         answers = method.reply(
             jax.random.key(0),
             study.model,

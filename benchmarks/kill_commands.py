@@ -1,9 +1,12 @@
 """SIGKILL at random moments of `distill` and `fit`: python benchmarks/kill_commands.py --kills 50
 
 Real processes, each in a folder of its own, as many beside each other as there are cores. Every
-other pair of kills comes at times drawn evenly over a whole run, of which most is imports; the others come within milliseconds after the first
-temporary file is seen, so while the command writes. After each kill the output is whole or not there (a model: as it was, or as it was to be), and
-the same command, run again to its end, gives the bytes of an undisturbed run. Prints how many kills came when, and what they left; exit code 1 at
+other pair of kills comes at times drawn evenly over a whole run, of which most is imports; the others come within
+milliseconds after the first
+temporary file is seen, so while the command writes. After each kill the output is whole or not there (a model: as it
+was, or as it was to be), and
+the same command, run again to its end, gives the bytes of an undisturbed run. Prints how many kills came when, and
+what they left; exit code 1 at
 the first that left anything else.
 """
 
@@ -90,7 +93,9 @@ def contents(path: Path) -> dict[str, bytes]:
 
 
 def prepare(folder: Path) -> float:
-    """Three sites' files, a model before and after the third, and an undisturbed output; how long a command takes here."""
+    """Three sites' files, a model before and after the third, and an undisturbed output; how long a command takes
+    here.
+    """
     draws = random.Random(0)
     folder.mkdir()
     (folder / "study.toml").write_text(STUDY)

@@ -1,6 +1,7 @@
 """The most memory that a process needs for one client's update at the paper's EMNIST settings, jax and all, as JSON.
 
-The chain is shortened, which changes nothing: it keeps one set of weights. The store of experts is not counted: see store.py.
+The chain is shortened, which changes nothing: it keeps one set of weights. The store of experts is not counted: see
+store.py.
 """
 
 from __future__ import annotations

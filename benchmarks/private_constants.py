@@ -1,7 +1,10 @@
-"""What the constants of private spectral coresets are worth: each a third less and a third more, on clients that no private table is about.
+"""What the constants of private spectral coresets are worth: each a third less and a third more, on clients that no
+private table is about.
 
-`python benchmarks/private_constants.py emnist62 --learn 100:200 --judge 200:300` learns from the second hundred clients and looks at the records of
-the third; `unipen62 --learn 0:100 --judge 100:251` looks at the extra writers, not at those of its tests. Moments are exact sums to which the noise
+`python benchmarks/private_constants.py emnist62 --learn 100:200 --judge 200:300` learns from the second hundred
+clients and looks at the records of
+the third; `unipen62 --learn 0:100 --judge 100:251` looks at the extra writers, not at those of its tests. Moments are
+exact sums to which the noise
 of each promise is added from a seed: this is a search, nothing is released.
 """
 
@@ -40,7 +43,7 @@ def _exact(clients: Sequence[Points], rows_of: Any) -> tuple[np.ndarray, np.ndar
 
 def _noisy(moments: tuple[np.ndarray, np.ndarray], noise: Deviations, seed: int) -> tuple[np.ndarray, np.ndarray]:
     draws, (gram, cross) = np.random.default_rng(seed), moments
-    beside = np.triu(noise.beside * draws.normal(size=gram.shape), 1)
+    beside = np.triu(noise.off_diagonal * draws.normal(size=gram.shape), 1)
     added = beside + beside.T + np.diag(noise.diagonal * draws.normal(size=len(gram)))
     return gram + added, cross + noise.cross * draws.normal(size=cross.shape)
 
@@ -52,7 +55,7 @@ def _quality(
     noise = deviations(noise_multiplier(Privacy(epsilon=epsilon, delta=DELTA)), share, num_noises)
     found = []
     for seed in SEEDS:
-        head = private_head.fit_private_head(lambda rows: rows, *_noisy(moments, noise, seed), noise)  # type: ignore[arg-type]
+        head = private_head.fit_private_posterior(lambda rows: rows, *_noisy(moments, noise, seed), noise)  # type: ignore[arg-type]
         seen = metrics(model, sums(model, head, judged, None))
         found.append([seen.accuracy, seen.nll, seen.ece])
     return np.mean(found, axis=0).round(4).tolist()
@@ -84,8 +87,8 @@ def main() -> None:
     learn, judge = (slice(*map(int, text.split(":"))) for text in (options.learn, options.judge))
     preset = load_preset("private_emnist62", [f"task.name={options.task}", f"task.num_clients={judge.stop}"])
     clients, study = list(preset.task.make(0).clients.values()), preset.method_study("own_8", 0)
-    drawn = study.method.map_of(study.model, study.shared_key)  # type: ignore[union-attr]
-    moments = _exact(clients[learn], lambda points: private_spectral._rows(drawn, points))
+    drawn = study.method.draw_public(study.model, study.shared_key)  # type: ignore[union-attr]
+    moments = _exact(clients[learn], lambda points: private_spectral.moment_rows(drawn, points))
     x, y = (np.concatenate([np.asarray(getattr(points, name)) for points in clients[judge]]) for name in "xy")
     chosen = np.random.default_rng(0).permutation(len(x))[:NUM_JUDGED]
     judged = Points(drawn(x[chosen]), jnp.asarray(y[chosen]), jnp.ones(len(chosen)))  # type: ignore[arg-type]

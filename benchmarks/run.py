@@ -1,7 +1,10 @@
-"""`make bench`: coreshot beside its peers and this machine's own limits, in one run, as ratios. Writes bench.json, {name: value}.
+"""`make bench`: coreshot beside its peers and this machine's own limits, in one run, as ratios. Writes bench.json,
+{name: value}.
 
-`python benchmarks/run.py --only fkl_update` measures one part and writes nothing. A peer runs in an environment of its own
-(.venv-fedjax, .venv-torch: `make bench` makes them), or in this one if that is missing: `pip install -e '.[bench]'` brings torch.
+`python benchmarks/run.py --only fkl_update` measures one part and writes nothing. A peer runs in an environment of
+its own
+(.venv-fedjax, .venv-torch: `make bench` makes them), or in this one if that is missing: `pip install -e '.[bench]'`
+brings torch.
 """
 
 from __future__ import annotations
@@ -41,10 +44,10 @@ MEANING = {
     "fkl_update_seconds_moons": "coreshot's, one BPC-fKL pseudodata update at the paper's moons settings",
     "torch_update_seconds_moons": "plain torch's, the same update",
     "fkl_update_over_torch_moons": "how many times as fast coreshot is",
-    "fkl_update_seconds_emnist": "coreshot's, an update of two clients at the paper's EMNIST settings, a tenth of its chain and noise samples",
+    "fkl_update_seconds_emnist": "an update of two clients at the paper's EMNIST settings, a tenth of chain and noise",
     "torch_update_seconds_emnist": "plain torch's, the same updates",
     "fkl_update_over_torch_emnist": "how many times as fast coreshot is",
-    "store_over_float32": "bytes of the experts at the paper's EMNIST settings, over all checkpoints in float32 (72.9 GB a client)",
+    "store_over_float32": "bytes of the experts at the paper's EMNIST settings, over float32 (72.9 GB a client)",
     "store_float16_over_float32": "the same with the drawable checkpoints in float16",
     "client_seconds": "of all clients with BPC-fKL, digits_quick",
     "fedavg_client_seconds": "of all clients with FedAvg until it was as accurate",
@@ -56,7 +59,7 @@ MEANING = {
     "time_growth_clients_2x": "for 4 clients over 2",
     "time_growth_width_half": "with half the channels and hidden units (a quarter of the work)",
     "time_growth_width_2x": "with twice the channels and hidden units (four times the work)",
-    "spectral_seconds": "of 100 clients and the server with the spectral coreset (230 images of 28 x 28 each, d = 4,096, 260 kB), all together",
+    "spectral_seconds": "of 100 clients and the server, spectral, 260 kB (230 images of 28 x 28 each, d = 4,096)",
     "spectral_growth": "time of 100 clients over 4 times that of 25: 1 is linear",
     "spectral_peak_gb": "of that process, images and messages of all clients included",
 }

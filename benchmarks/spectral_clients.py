@@ -1,6 +1,8 @@
-"""A hundred clients and the server of `spectral_emnist62` (d = 4,096, 260 kB a client), from images to posterior, as JSON: seconds, memory, growth.
+"""A hundred clients and the server of `spectral_emnist62` (d = 4,096, 260 kB a client), from images to posterior, as
+JSON: seconds, memory, growth.
 
-Clients have 230 random images each: the work does not depend on what is in them. The first clients compile, and are not timed.
+Clients have 230 random images each: the work does not depend on what is in them. The first clients compile, and are
+not timed.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from peak_memory import UNIT
 
 from coreshot.experiments.preset import load_preset
 from coreshot.runtime.simulate import simulate
-from coreshot.types import Points, points_of
+from coreshot.types import Points, make_points
 from coreshot.wire.ledger import Ledger
 
 IMAGES_EACH = 230
@@ -27,7 +29,7 @@ def some_clients(first: int, num: int, shape: tuple[int, ...], num_classes: int)
     def one(seed: int) -> Points:
         draws = np.random.default_rng(seed)
         images = draws.random((IMAGES_EACH, *shape), np.float32)
-        return points_of(images, np.eye(num_classes, dtype=np.float32)[draws.integers(num_classes, size=IMAGES_EACH)])
+        return make_points(images, np.eye(num_classes, dtype=np.float32)[draws.integers(num_classes, size=IMAGES_EACH)])
 
     return {f"client-{seed}": one(seed) for seed in range(first, first + num)}
 

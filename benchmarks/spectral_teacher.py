@@ -1,7 +1,10 @@
-"""Can the spectral posterior teach a ConvNet in later rounds? FedAvg whose clients' labels are mixed with the posterior's probabilities.
+"""Can the spectral posterior teach a ConvNet in later rounds? FedAvg whose clients' labels are mixed with the
+posterior's probabilities.
 
-`python benchmarks/spectral_teacher.py unipen62_quick spectral_unipen62 spectral_260 --rounds 20 --seed 100`: a preset with the method fed_avg_10,
-one with a spectral method, and that method's name. Clients get the posterior once (d x classes floats) and use it on their own records only.
+`python benchmarks/spectral_teacher.py unipen62_quick spectral_unipen62 spectral_260 --rounds 20 --seed 100`: a preset
+with the method fed_avg_10,
+one with a spectral method, and that method's name. Clients get the posterior once (d x classes floats) and use it on
+their own records only.
 """
 
 from __future__ import annotations
@@ -14,8 +17,8 @@ from typing import Any
 import numpy as np
 
 from coreshot.data.federated import FederatedData
+from coreshot.experiments.job import Job
 from coreshot.experiments.preset import load_preset
-from coreshot.experiments.run import Job
 from coreshot.fitted.metrics import metrics, sums
 from coreshot.keys import named_key
 from coreshot.runtime.simulate import simulate

@@ -1,6 +1,8 @@
-"""How the time of an EMNIST update grows with K, the number of clients and the width of the network, as JSON: ratios to the middle of three.
+"""How the time of an EMNIST update grows with K, the number of clients and the width of the network, as JSON: ratios
+to the middle of three.
 
-One trajectory instead of five, which are run one after the other. Width multiplies channels and hidden units, so that work grows with its square.
+One trajectory instead of five, which are run one after the other. Width multiplies channels and hidden units, so that
+work grows with its square.
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
 """torch's side: the same pseudodata update, written plainly from the paper's Algorithm 2.
 
-`torch_update.py moons|emnist in_turn|in_threads` takes turns: clients one after the other on all cores, or a thread for each with a core each.
-`torch_update.py check FILE` holds its gradient against coreshot's (see agreement.py) and prints the largest relative difference.
+`torch_update.py moons|emnist in_turn|in_threads` takes turns: clients one after the other on all cores, or a thread
+for each with a core each.
+`torch_update.py check FILE` holds its gradient against coreshot's (see agreement.py) and prints the largest relative
+difference.
 """
 
 from __future__ import annotations
@@ -139,7 +141,8 @@ def check(path: str) -> None:
         if not difference < 1e-4:
             sys.exit(f"bench: torch's KL gradient of {name} differs from coreshot's by {difference:.1e} of its size.")
         print(
-            f"  {name}: torch's KL gradient, after a chain of {settings.chain_length} steps, is coreshot's to {difference:.0e} of its size"
+            f"  {name}: torch's KL gradient, after a chain of {settings.chain_length} steps, "
+            f"is coreshot's to {difference:.0e} of its size"
         )
 
 

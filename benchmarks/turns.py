@@ -1,6 +1,7 @@
 """Sides of a comparison take turns, so that a busy machine slows all of them alike.
 
-A side is a process of its own, in an environment of its own: it does its work once each time a line arrives, and answers with the seconds
+A side is a process of its own, in an environment of its own: it does its work once each time a line arrives, and
+answers with the seconds
 that it took. This file runs in every environment, so it imports nothing but Python's own.
 """
 

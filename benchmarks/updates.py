@@ -55,7 +55,8 @@ EMNIST_PAPER = Update(
     num_outputs=62,
     num_clients=2,
 )
-# A tenth of the chain and of the noise samples, so that the share of either in an update stays: a whole one takes about a minute.
+# A tenth of the chain and of the noise samples, so that the share of either in an update stays: a whole one takes
+# about a minute.
 EMNIST = replace(EMNIST_PAPER, chain_length=25, num_noise_samples=1)
 
 UPDATES = {"moons": MOONS, "emnist": EMNIST}

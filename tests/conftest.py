@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import gc
 import io
 import json
 import os
@@ -16,6 +18,7 @@ import h5py
 import jax
 import jax.numpy as jnp
 import numpy as np
+import psutil
 import pyarrow
 import pyarrow.parquet
 import pytest
@@ -29,16 +32,60 @@ from coreshot.methods import OneShot
 from coreshot.models import Model
 from coreshot.models.networks import Mlp
 from coreshot.study import Agreement, Study
-from coreshot.types import Params, Points, points_of
+from coreshot.types import Params, Points, make_points
 
-jax.config.update("jax_platforms", "cpu")
+MOST_MEMORY = 1_000_000_000  # bytes of one worker; beyond it, compiled programs are freed after a test file
+# Tests compile much and compute little, so programs are compiled fast and run slowly, unless a file asks for
+# `pytestmark = pytest.mark.optimized`. One directory keeps them for all processes: a maximal size makes jax lock it.
+COMPILATION = {
+    "jax_platforms": "cpu",
+    "jax_persistent_cache_min_compile_time_secs": 0.1,
+    "jax_compilation_cache_max_size": 4_000_000_000,
+    "jax_disable_most_optimizations": True,
+}
+
+
+def configure_jax(**settings: Any) -> None:
+    """Of this process and of those that it starts."""
+    for name, value in settings.items():
+        jax.config.update(name, value)
+        os.environ[name.upper()] = str(value)
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    # One directory a worker: jax writes entries in place, so a second process could read half of one.
-    worker = os.environ.get("PYTEST_XDIST_WORKER", "main")
-    jax.config.update("jax_compilation_cache_dir", str(config.cache.mkdir("jax") / worker))
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
+    config.addinivalue_line("markers", "optimized: programs of this file are compiled as users compile them")
+    config.addinivalue_line("markers", "slow: not a part of `make quick`")
+    cache = config.cache.mkdir("jax")
+    if "PYTEST_XDIST_WORKER" not in os.environ:  # a killed process may have left half of an entry, without its time
+        for entry in cache.glob("*-cache"):
+            if not entry.with_name(entry.name.removesuffix("-cache") + "-atime").exists():
+                entry.unlink()
+    configure_jax(**COMPILATION, jax_compilation_cache_dir=str(cache))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def compiled_programs(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Compiled with the effort that the file asks for, and freed after it when they have become many."""
+    is_optimized = request.node.get_closest_marker("optimized") is not None
+    if is_optimized:
+        jax.clear_caches()
+        configure_jax(jax_disable_most_optimizations=False)
+    yield
+    if is_optimized:
+        configure_jax(jax_disable_most_optimizations=True)
+    if is_optimized or psutil.Process().memory_info().rss > MOST_MEMORY:
+        jax.clear_caches()
+        gc.collect()
+        ctypes.CDLL(None).malloc_trim(0)  # back to the system, not only to this process
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """Tests of pages that did not run are told, since a summary in one line would hide them."""
+    skipped = [report for report in terminalreporter.stats.get("skipped", []) if "test_pages" in report.nodeid]
+    if skipped:
+        terminalreporter.section("no page was tested")
+        terminalreporter.line(f"{skipped[0].nodeid}: {skipped[0].longrepr[2]}")
+        terminalreporter.line("Install a Chromium (Debian: apt-get install chromium) and run the tests again.")
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -71,8 +118,27 @@ def tiny_moons() -> str:
     return TINY_MOONS
 
 
+# Files of more than about ten seconds of computing. `make quick` leaves them out.
+SLOW = {
+    "test_approximate_samplers.py",
+    "test_best_start.py",
+    "test_diagnostics.py",
+    "test_dosfl_gradient.py",
+    "test_executors.py",
+    "test_fedjax.py",
+    "test_published_learners.py",
+    "test_resume.py",
+    "test_wide_networks.py",
+}
+LONGEST = {"test_learners.py", "test_dp_sgd.py", "test_private_learners.py", "test_audit.py"}
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Folders whose tests start processes come first: a long one at the end would leave the other worker idle."""
+    """The longest files come first, or one of them at the end would leave the other worker idle."""
+    for item in items:
+        if item.path.name in SLOW:
+            item.add_marker("slow")
+    items.sort(key=lambda item: item.path.name not in LONGEST)
     items.sort(key=lambda item: item.path.parent.name not in ("flower", "e2e"))
 
 
@@ -92,7 +158,7 @@ def one_group(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("coreshot.learners.loop.clients_per_group", lambda: 100)
 
 
-# A conjugate model: one Dense layer, so theta = (bias, two slopes), and every posterior is a Gaussian that can be written down.
+# A conjugate model: one Dense layer, so theta = (bias, two slopes), and every posterior is a Gaussian in closed form.
 
 
 @dataclass(frozen=True)
@@ -151,7 +217,7 @@ def linear_points() -> Points:
     """24 observations of 0.3 + x0 - 0.5 x1, with noise 0.5."""
     draws = np.random.default_rng(7)
     x = draws.normal(size=(24, 2))
-    return points_of(x, (0.3 + x @ [1.0, -0.5] + 0.5 * draws.normal(size=24))[:, None])
+    return make_points(x, (0.3 + x @ [1.0, -0.5] + 0.5 * draws.normal(size=24))[:, None])
 
 
 # Small classification and regression problems for everything that learns.
@@ -167,9 +233,9 @@ def small_points(kind: str, seed: int, num_points: int) -> Points:
     draws = np.random.default_rng(seed)
     x = draws.normal(size=(num_points, 2))
     if kind == "regression":
-        return points_of(x, np.sin(x[:, :1]) + 0.3 * draws.normal(size=(num_points, 1)))
+        return make_points(x, np.sin(x[:, :1]) + 0.3 * draws.normal(size=(num_points, 1)))
     label = np.arange(num_points) % 2
-    return points_of(x + 2.0 * label[:, None], np.eye(2)[label])
+    return make_points(x + 2.0 * label[:, None], np.eye(2)[label])
 
 
 @pytest.fixture(scope="session")
@@ -178,7 +244,7 @@ def make_model() -> Callable[[str], Model]:
 
 
 @pytest.fixture(scope="session")
-def make_points() -> Callable[[str, int, int], Points]:
+def sample_points() -> Callable[[str, int, int], Points]:
     return small_points
 
 
@@ -224,7 +290,10 @@ def as_png(image: np.ndarray) -> bytes:
 
 
 def write_flower_parquet(path: Path, clients: Clients, **changes: Any) -> None:
-    """As huggingface.co/datasets/flwrlabs/femnist: PNGs in a struct, numbers for classes, their names in the metadata; lines are not in order."""
+    """As huggingface.co/datasets/flwrlabs/femnist: PNGs in a struct, numbers for classes, their names in the metadata.
+
+    Lines are not in order.
+    """
     lines = [
         {
             "image": {"bytes": as_png(255 - image), "path": "x.png"},

@@ -1,4 +1,6 @@
-"""Each number in the tables of README and docs comes from a committed results file: the tables are those files, printed."""
+"""Each number in the tables of README and docs comes from a committed results file: the tables are those files,
+printed.
+"""
 
 import json
 import shutil

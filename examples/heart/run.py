@@ -1,9 +1,13 @@
-"""Four hospitals, one file each, one model: python examples/heart/run.py [FOLDER WITH cleveland.csv, hungarian.csv, switzerland.csv, va.csv]
+"""Four hospitals, one file each, one model: python examples/heart/run.py [FOLDER WITH cleveland.csv, hungarian.csv,
+switzerland.csv, va.csv]
 
-Each hospital distills what a random 80 % of its patients say into one file; the coordinator fits a model to the four files; the other 20 % test
-it, over several splits. Then each hospital in turn is left out altogether. Beside it stand what each hospital can do alone, FedAvg, and the
+Each hospital distills what a random 80 % of its patients say into one file; the coordinator fits a model to the four
+files; the other 20 % test
+it, over several splits. Then each hospital in turn is left out altogether. Beside it stand what each hospital can do
+alone, FedAvg, and the
 patients pooled.
-Without a folder it draws four hospitals that look like these (columns, missing cells and base rates alike; nobody's patients).
+Without a folder it draws four hospitals that look like these (columns, missing cells and base rates alike; nobody's
+patients).
 """
 
 from __future__ import annotations
@@ -28,15 +32,15 @@ from sklearn.metrics import log_loss, roc_auc_score
 from sklearn.neural_network import MLPClassifier
 
 from coreshot.api import distill
-from coreshot.fitted.model import fit
 from coreshot.config import decode_named
 from coreshot.data.files import read_records
+from coreshot.fitted.model import fit
 from coreshot.methods import METHODS
 from coreshot.models.networks import Mlp
 from coreshot.runtime.simulate import simulate
 from coreshot.study import Agreement, Study
 from coreshot.study.file import read_study
-from coreshot.types import points_of
+from coreshot.types import make_points
 from coreshot.wire.ledger import Ledger
 
 HOSPITALS = ("cleveland", "hungarian", "switzerland", "va")
@@ -54,7 +58,9 @@ FED_AVG = {
 
 
 def look_alike(folder: Path, seed: int = 0) -> None:
-    """Four files with the study's columns: a logistic truth, base rates and missing columns as the real hospitals have them."""
+    """Four files with the study's columns: a logistic truth, base rates and missing columns as the real hospitals
+    have them.
+    """
     draws = np.random.default_rng(seed)
     sizes, shifts = (303, 294, 123, 200), (0.0, -0.5, 3.0, 1.2)
     absent = {"hungarian": {"slope", "ca", "thal"}, "switzerland": {"chol", "fbs", "ca"}, "va": {"ca", "thal"}}
@@ -129,7 +135,7 @@ def fed_avg(study: Study, train: Split) -> Model:
     rounds = Study(
         agreement, Mlp(hidden=(), activation="relu"), method=decode_named(METHODS, FED_AVG, "example", "method")
     )
-    clients = {name: points_of(x, np.eye(2)[y]) for name, (x, y) in train.items()}
+    clients = {name: make_points(x, np.eye(2)[y]) for name, (x, y) in train.items()}
     state = simulate(jax.random.key(0), rounds, rounds.method, clients, Ledger())  # type: ignore[arg-type]
     return lambda name, x: np.asarray(jax.nn.softmax(rounds.model.apply(state.params, x)))[:, 1]
 
@@ -240,7 +246,8 @@ def main() -> None:
     found, largest = compare(study, data, range(options.splits))
     left_out = without_one(study, data)
     print(
-        f"{'real' if options.folder else 'drawn'} hospitals, {options.splits} splits; accuracy / NLL / AUC on the 20 % that were left out\n"
+        f"{'real' if options.folder else 'drawn'} hospitals, {options.splits} splits; "
+        "accuracy / NLL / AUC on the 20 % that were left out\n"
     )
     print(table(found))
     print("\ntrained on three hospitals, tested on the fourth\n")

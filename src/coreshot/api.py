@@ -11,9 +11,9 @@ import jax
 from coreshot.data.validate import check_points
 from coreshot.keys import named_key
 from coreshot.methods.one_shot import OneShot
-from coreshot.privacy.guarded_records import behind_doors
+from coreshot.privacy.guarded_records import guard_records
 from coreshot.progress import Progress, Silent
-from coreshot.runtime.resumable import Resumable, name_of_work
+from coreshot.runtime.resumable import Resumable, hash_work
 from coreshot.study import Study
 from coreshot.wire.messages import Message, encode_message
 
@@ -41,7 +41,7 @@ def distill(
     sender, num_skipped = study.one_round, 0
     study.check_records(points, client)
     if isinstance(sender, OneShot) and keep is not None:
-        work = name_of_work(study, points, client, seed)
+        work = hash_work(study, points, client, seed)
         learner = Resumable(sender.learner, keep, work, stop or threading.Event())
         sender, num_skipped = OneShot(learner=learner), learner.num_skipped
     num_chunks = sender.num_chunks
@@ -55,7 +55,7 @@ def distill(
             shown.advance()
 
     key, inbox = named_key(jax.random.key(seed), "clients"), [Message("invitation", 0, {})]
-    records = behind_doors({client: points}, study.releases)
+    records = guard_records({client: points}, study.releases)
     answers = sender.reply(key, study.model, records, inbox, study.shared_key, on_chunk)
     shown.end()
     return encode_message(answers[client][0], study_hash=study.hash, client=client, releases=study.releases)

@@ -1,7 +1,7 @@
-"""scikit-learn estimators of the same shape: X, y and which site each record is from; sites are distilled, a server fits, nothing else is shared.
+"""scikit-learn estimators: X, y and the site of each record. Each site is distilled, and the server fits the messages.
 
-For trying coreshot where data are already in one place. Inputs are scaled by `ranges`, as a study does it. Without them the training data's own
-ranges are taken, which a federation would not know: that is a convenience, and said here because it is also a leak.
+They are for trying coreshot where the data are already in one place. Inputs are scaled by `ranges`, as in a study.
+Without `ranges`, the ranges of the training data are used, which a federation would not know: this leaks them.
 """
 
 from __future__ import annotations
@@ -107,6 +107,7 @@ def _ranges(given: Any, x: Float[np.ndarray, "n d"]) -> tuple[Float[np.ndarray, 
     ranges = np.asarray(given, np.float64)
     if ranges.shape != (x.shape[1], 2) or not np.all(ranges[:, 0] < ranges[:, 1]):
         raise ValueError(
-            f"ranges is of shape {ranges.shape}; give (low, high) with low below high for each of the {x.shape[1]} inputs."
+            f"ranges is of shape {ranges.shape}; "
+            f"give (low, high) with low below high for each of the {x.shape[1]} inputs."
         )
     return ranges[:, 0], ranges[:, 1]

@@ -7,11 +7,12 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import TracebackType
-from typing import Protocol, TextIO
+from typing import Protocol, TextIO, runtime_checkable
 
 SECONDS_BETWEEN_LINES = 10.0
 
 
+@runtime_checkable
 class Progress(Protocol):
     def begin(self, what: str, total: int) -> None: ...
 

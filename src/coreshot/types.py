@@ -1,10 +1,10 @@
-"""The types that every package uses: weighted points, a coreset, a prediction, a posterior. The data are frozen pytrees."""
+"""The types that every package uses: weighted points, a coreset, a prediction, a posterior."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, Literal, Protocol, TypeAlias
+from dataclasses import dataclass, replace
+from typing import Any, Literal, Protocol, Self, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -29,11 +29,11 @@ class Points:
     def num_points(self) -> int:
         return self.weight.shape[-1]
 
-    def reweighted(self, weight: Float[Array, " n"]) -> Points:
-        return Points(self.x, self.y, weight)
+    def reweighted(self, weight: Float[Array, " n"]) -> Self:
+        return replace(self, weight=weight)
 
 
-def points_of(x: Any, y: Any) -> Points:
+def make_points(x: Any, y: Any) -> Points:
     """Points of weight one."""
     x, y = jnp.asarray(x, jnp.float32), jnp.asarray(y, jnp.float32)
     # numpy makes the ones: jnp.ones would compile for each size anew, and clients have many sizes.
@@ -41,7 +41,7 @@ def points_of(x: Any, y: Any) -> Points:
 
 
 def pad_points(points: Points, size: int) -> Points:
-    """The same points followed by zero-weight copies of nothing, so that ragged clients become rectangular."""
+    """The same points, padded with rows of weight zero, so that clients of different sizes have arrays of one shape."""
     missing = size - points.num_points
 
     def pad(array: Array) -> Array:
@@ -50,7 +50,7 @@ def pad_points(points: Points, size: int) -> Points:
     return jax.tree.map(pad, points)
 
 
-def room(num_points: int) -> int:
+def padded_size(num_points: int) -> int:
     """The next power of two: clients padded to it have few shapes, so there are few compilations."""
     return 1 << (num_points - 1).bit_length()
 

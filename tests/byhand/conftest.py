@@ -8,8 +8,8 @@ import jax.numpy as jnp
 import pytest
 
 from coreshot.models import Model
-from coreshot.privacy.guarded_records import behind_doors
-from coreshot.types import points_of
+from coreshot.privacy.guarded_records import guard_records
+from coreshot.types import make_points
 
 
 class SlopeModule(nn.Module):
@@ -36,7 +36,7 @@ def slope():
 @pytest.fixture(scope="session")
 def clients():
     """a: x = 1, 2 and y = 2, 2, so its gradient is 2.5 w - 3; b: x = 1 and y = 4, so its gradient is w - 4."""
-    return {"a": points_of([[1.0], [2.0]], [[2.0], [2.0]]), "b": points_of([[1.0]], [[4.0]])}
+    return {"a": make_points([[1.0], [2.0]], [[2.0], [2.0]]), "b": make_points([[1.0]], [[4.0]])}
 
 
 @pytest.fixture(scope="session")
@@ -54,7 +54,7 @@ def play(slope):
             message = method.send(key, slope, state, tuple(clients)).message
             inbox = [*(old for old in inbox if old.round == message.round), message]
             answers = method.reply(
-                key, slope, behind_doors(clients, method.releases(slope)), inbox, key, lambda clients: None
+                key, slope, guard_records(clients, method.releases(slope)), inbox, key, lambda clients: None
             )
             state = method.receive(
                 key, slope, state, {name: method.read(slope, name, answer) for name, (answer, _) in answers.items()}

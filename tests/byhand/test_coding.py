@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from coreshot.errors import CoreshotError
-from coreshot.wire.coding import decode_rows, encode_rows, finest_step
+from coreshot.wire.coding import decode_rows, encode_rows, find_finest_step
 from coreshot.wire.point_coding import PointCoding
 
 
@@ -48,7 +48,7 @@ def test_rows_of_zeros_are_kept_where_asked():
 
 @pytest.mark.parametrize("max_bytes", [1500, 4000, 10_000])
 def test_the_finest_step_that_fits(rows, max_bytes):
-    step, code = finest_step(rows, 1e-3, max_bytes)
+    step, code = find_finest_step(rows, 1e-3, max_bytes)
     assert len(code) <= max_bytes
     assert len(encode_rows(rows, 0.98 * step)) > max_bytes
     np.testing.assert_array_equal(
@@ -57,12 +57,12 @@ def test_the_finest_step_that_fits(rows, max_bytes):
 
 
 def test_enough_room_keeps_the_finest(rows):
-    assert finest_step(rows, 0.1, 10**6)[0] == 0.1
+    assert find_finest_step(rows, 0.1, 10**6)[0] == 0.1
 
 
 def test_no_room_at_all_is_an_error(rows):
     with pytest.raises(CoreshotError, match=r"no row of 300 numbers fits 8 bytes; raise max_bytes"):
-        finest_step(rows, 0.1, 8)
+        find_finest_step(rows, 0.1, 8)
 
 
 def test_too_fine_a_step_is_an_error(rows):

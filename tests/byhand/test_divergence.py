@@ -1,4 +1,6 @@
-"""Points that diverge: the learner goes back, halves the step, says so, gives up with advice, and leaves the neighbours alone."""
+"""Points that diverge: the learner goes back, halves the step, says so, gives up with advice, and leaves the
+neighbours alone.
+"""
 
 import jax
 import numpy as np
@@ -6,7 +8,7 @@ import pytest
 
 from coreshot.errors import CoreshotError
 from coreshot.learners.loop import MAX_RETRIES, distill
-from coreshot.privacy.guarded_records import behind_doors
+from coreshot.privacy.guarded_records import guard_records
 from coreshot.types import Points
 
 
@@ -18,19 +20,21 @@ def learn(make_bpc, make_model, one_group):
         keys = {name: jax.random.key(index) for index, name in enumerate(clients)}
         learner, model = make_bpc(**changes), make_model("regression")
         return distill(
-            model, learner, behind_doors(clients, learner.releases(model)), keys, jax.random.key(9), where="round 3"
+            model, learner, guard_records(clients, learner.releases(model)), keys, jax.random.key(9), where="round 3"
         )
 
     return run
 
 
 @pytest.fixture(scope="module")
-def calm(make_points):
-    return [make_points("regression", seed, 9) for seed in (0, 1)]
+def calm(sample_points):
+    return [sample_points("regression", seed, 9) for seed in (0, 1)]
 
 
 def with_targets_times(points, factor):
-    """The gradient grows with the targets, what the points may do does not: such a client diverges with steps that suit others."""
+    """The gradient grows with the targets, what the points may do does not: such a client diverges with steps
+    that suit others.
+    """
     return Points(points.x, points.y * factor, points.weight)
 
 

@@ -8,12 +8,12 @@ import pytest
 from coreshot.errors import CoreshotError
 from coreshot.methods import Dosfl
 from coreshot.methods.dosfl import Distilled, distilled_loss, replay
-from coreshot.models.optimizers import Optimizer
-from coreshot.types import points_of
+from coreshot.models.training import Optimizer
+from coreshot.types import make_points
 from coreshot.wire.messages import Message
 
 START = {"w": jnp.ones(1)}
-DATA = points_of([[1.0]], [[4.0]])  # the loss is (w - 4)^2 / 2 + CONSTANT
+DATA = make_points([[1.0]], [[4.0]])  # the loss is (w - 4)^2 / 2 + CONSTANT
 CONSTANT = 0.5 * np.log(2 * np.pi)
 
 
@@ -58,7 +58,9 @@ def test_one_clients_steps(slope):
 
 
 def test_two_clients_are_interleaved(slope):
-    """a 1.5; b 0.75; a 0.75 + 0.1 * (2 - 1.5) * 2 = 0.85; b 0.85 + 0.5 * 2.15 = 1.925. One after the other: 1.5, 1.3, 0.65, 1.825."""
+    """a 1.5; b 0.75; a 0.75 + 0.1 * (2 - 1.5) * 2 = 0.85; b 0.85 + 0.5 * 2.15 = 1.925. One after the other: 1.5,
+    1.3, 0.65, 1.825.
+    """
     found = served(slope, 1, {"b": B, "a": A})
     assert found == pytest.approx(1.925, rel=1e-6)
     assert found != pytest.approx(1.825, rel=1e-3)
@@ -92,7 +94,9 @@ def test_loss_after_the_steps(slope):
 
 
 def test_masks_are_drawn_anew_in_each_update(slope):
-    """A step is kept with probability 3/4: 1.3 in 9/16 of 400 updates, 1.5 in 3/16, 1.0 in 1/4; 4 standard deviations are below 0.1."""
+    """A step is kept with probability 3/4: 1.3 in 9/16 of 400 updates, 1.5 in 3/16, 1.0 in 1/4; 4 standard
+    deviations are below 0.1.
+    """
     found = 4 - np.sqrt(2 * losses(slope, dosfl(mask_probability=0.25), A))
     shares = {end: np.mean(np.abs(found - end) < 1e-4) for end in (1.3, 1.5, 1.0)}
     assert sum(shares.values()) == 1
@@ -119,13 +123,15 @@ def test_no_soft_reset_leaves_the_start(slope):
 def distil(slope, method):
     """One update, and where it began."""
     key = jax.random.key(5)
-    return method.first_guess(jax.random.fold_in(key, 0), slope, DATA), method._distill(
+    return method.initial_batches(jax.random.fold_in(key, 0), slope, DATA), method._distill(
         key, slope, DATA, START, lambda clients: None
     )[0]
 
 
 def test_one_update_of_the_points(slope):
-    """w = 1 - eta (x - y) x, so the loss has the slope -(w - 4) eta (2 x - y) in x. Labels and step sizes stay; clipped at norm 10."""
+    """w = 1 - eta (x - y) x, so the loss has the slope -(w - 4) eta (2 x - y) in x. Labels and step sizes stay;
+    clipped at norm 10.
+    """
     before, after = distil(slope, dosfl(distill_steps=1, max_gradient_norm=10.0))
     x, y, eta = float(before.x[0, 0, 0]), float(before.y[0, 0, 0]), float(before.step_size[0])
     gradient = -(1 - eta * (x - y) * x - 4) * eta * (2 * x - y)

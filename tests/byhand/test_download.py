@@ -1,4 +1,4 @@
-"""Downloads against servers on this machine: whole, resumed, from a server that cannot resume, broken off, changed meanwhile, and wrong."""
+"""Downloads from servers on this machine: complete, resumed, not resumable, broken off, changed meanwhile, wrong."""
 
 import hashlib
 import re

@@ -1,4 +1,6 @@
-"""Expert checkpoints: which steps are kept, that each is what so many steps by hand give, and that none aliases another."""
+"""Expert checkpoints: which steps are kept, that each is what so many steps by hand give, and that none aliases
+another.
+"""
 
 import errno
 import os
@@ -13,8 +15,8 @@ from coreshot.errors import CoreshotError
 from coreshot.keys import fold_each
 from coreshot.learners.experts import Experts, bytes_needed, drawable_steps
 from coreshot.learners.loop import distill
-from coreshot.models.training import OPTIMIZERS, ascend, draw_batch
-from coreshot.privacy.guarded_records import Records, behind_doors
+from coreshot.models.training import ascend, draw_batch, make_optimizer
+from coreshot.privacy.guarded_records import Records, guard_records
 
 STEPS = [0, 2, 4, 6, 8, 10]  # of the small learner: 10 steps, every second saved, chains of 4
 NUM_STARTS = 4  # 0, 2, 4 and 6
@@ -63,8 +65,8 @@ def model(make_model):
 
 
 @pytest.fixture(scope="module")
-def points(make_points):
-    return make_points("regression", 0, 9)  # more than a batch of 8, so batches are drawn
+def points(sample_points):
+    return sample_points("regression", 0, 9)  # more than a batch of 8, so batches are drawn
 
 
 @pytest.fixture(scope="module")
@@ -99,7 +101,7 @@ def test_checkpoint_equals_so_many_steps_by_hand(store, model, points, keys, sha
     learner, trajectory = make_bpc(), 1
     key = jax.random.fold_in(fold_each(keys, 0)[0], trajectory)
     step_keys = jax.random.split(key, (5, 2)).reshape(-1)[: STEPS[position]]
-    solver = OPTIMIZERS[learner.chain_optimizer](learner.experts.step_size)
+    solver = make_optimizer(learner.chain_optimizer, learner.experts.step_size)
 
     def log_density(key, params):
         batch = draw_batch(key, points, learner.batch_size)
@@ -135,7 +137,9 @@ def test_changing_what_was_drawn_does_not_change_the_store(store, keys):
 
 
 def test_drawn_pairs_are_a_chain_apart(store, keys):
-    """Each start is some checkpoint r of some trajectory and its end is r + 4 steps of the same trajectory; all of them come up."""
+    """Each start is some checkpoint r of some trajectory and its end is r + 4 steps of the same trajectory; all of
+    them come up.
+    """
     starts, ends = (np.asarray(drawn)[0, 0] for drawn in store.sample(keys, 1, 200)[:2])
     seen = set()
     for start, end in zip(starts, ends, strict=True):
@@ -151,7 +155,9 @@ def by_replay(make_bpc, model, points, keys, shared_key, **changes):
 
 
 def test_replay_draws_the_very_pairs_that_a_store_holds(make_bpc, model, points, keys, shared_key, store):
-    """To 1e-6, as compiled differently. In 40 draws all 3 trajectories x 4 starts come up, in order, and over again after the last."""
+    """To 1e-6, as compiled differently. In 40 draws all 3 trajectories x 4 starts come up, in order, and over again
+    after the last.
+    """
     pool = by_replay(make_bpc, model, points, keys, shared_key)
     seen = []
     for update in range(20):
@@ -228,7 +234,9 @@ def test_half_precision_errs_by_at_most_a_2048th_of_the_way_from_the_start(
 
 
 def test_bytes_of_the_papers_emnist_setting():
-    """100 trajectories x 151 checkpoints x 1,206,590 weights x 4 bytes = 72.9 GB; replay's pool of 20 is 0.26 % of it."""
+    """100 trajectories x 151 checkpoints x 1,206,590 weights x 4 bytes = 72.9 GB; replay's pool of 20 is 0.26 %
+    of it.
+    """
     settings = {"num_trajectories": 100, "num_steps": 750, "save_interval": 5, "step_size": 1e-2}
     full, half, pool = (
         bytes_needed(Experts(**settings, **changes), 200, 1, 1_206_590)
@@ -264,7 +272,7 @@ def test_the_file_on_disk_has_its_size_from_the_beginning(make_bpc, model, point
 
 def learned(learner, model, points, shared_key):
     return distill(
-        model, learner, behind_doors({"a": points}, learner.releases(model)), {"a": jax.random.key(5)}, shared_key
+        model, learner, guard_records({"a": points}, learner.releases(model)), {"a": jax.random.key(5)}, shared_key
     )["a"].coreset
 
 
@@ -313,7 +321,7 @@ def test_chains_that_do_not_fit_the_experts_are_refused(make_bpc, model, points,
 
 def test_ascend_with_sgd_is_gradient_ascent_by_hand():
     """log density -(p - 3)^2, step 0.1: p <- p + 0.2 (3 - p), so from 0: 0.6, 1.08, 1.464."""
-    solver, params = OPTIMIZERS["sgd"](0.1), {"p": jnp.array(0.0)}
+    solver, params = make_optimizer("sgd", 0.1), {"p": jnp.array(0.0)}
     found, _ = ascend(
         solver,
         lambda _, params: -((params["p"] - 3) ** 2),

@@ -7,8 +7,9 @@ import pytest
 from coreshot.errors import CoreshotError
 from coreshot.models import Model
 from coreshot.models.networks import ConvNet, Mlp
-from coreshot.spectral.features import Identity, RandomConv, RandomVector, cell_averages, feature_map, public_strokes
+from coreshot.spectral.features import Identity, RandomConv, RandomVector, cell_averages, feature_map
 from coreshot.spectral.frozen_network import FOLDER, Frozen, save_network
+from coreshot.spectral.public_images import draw_strokes
 
 IMAGES = np.random.default_rng(0).uniform(size=(70, 8, 8, 1)).astype(np.float32)
 CONV = RandomConv(dimension=20, num_filters=6, size=3, grid=3)
@@ -31,7 +32,9 @@ def test_the_last_column_is_the_constant_one():
 
 
 def test_contrast_does_not_matter():
-    """Patches are divided by their deviation: far above the floor, twice the contrast is the same features; near it, it is not."""
+    """Patches are divided by their deviation: far above the floor, twice the contrast is the same features; near
+    it, it is not.
+    """
     drawn = feature_map(CONV, jax.random.key(1), (8, 8, 1))
     strong, twice, faint = (drawn(scale * IMAGES)[:, :-1] for scale in (20.0, 40.0, 0.1))
     assert np.linalg.norm(strong - twice) < 0.01 * np.linalg.norm(strong)
@@ -63,11 +66,11 @@ def test_rectifiers_have_the_arc_cosine_kernel():
     assert features[0] @ features[1] / 40_000 == pytest.approx(wanted, rel=0.05)
 
 
-def test_public_strokes_are_drawn_from_the_key_alone():
-    one = public_strokes(jax.random.key(0), 5, (28, 28, 1))
+def test_strokes_are_drawn_from_the_key_alone():
+    one = draw_strokes(jax.random.key(0), 5, (28, 28, 1))
     assert one.shape == (5, 28, 28, 1)
     assert 0.02 < float(one.mean()) < 0.4  # ink on paper
-    assert not np.allclose(one, public_strokes(jax.random.key(1), 5, (28, 28, 1)))
+    assert not np.allclose(one, draw_strokes(jax.random.key(1), 5, (28, 28, 1)))
 
 
 @pytest.mark.parametrize(

@@ -1,17 +1,19 @@
-"""FedPA on one weight, one client with x = 1 and y = 9: its gradient is w - 9, so steps of 0.5 go 1, 5, 7, 8, 8.5, 8.75."""
+"""FedPA on one weight, one client with x = 1 and y = 9: its gradient is w - 9, so steps of 0.5 go 1, 5, 7, 8, 8.5,
+8.75.
+"""
 
 import pytest
 
 from coreshot.config import decode, encode
 from coreshot.errors import CoreshotError
 from coreshot.methods import FedPa
-from coreshot.models.optimizers import Optimizer
-from coreshot.types import points_of
+from coreshot.models.training import Optimizer
+from coreshot.types import make_points
 
 
 @pytest.fixture
 def client():
-    return {"a": points_of([[1.0]], [[9.0]])}
+    return {"a": make_points([[1.0]], [[9.0]])}
 
 
 def fed_pa(local_steps=2, num_samples=2, shrinkage=1.0, burn_in_rounds=0, burn_in_steps=0, momentum=0.0):
@@ -57,7 +59,9 @@ def test_burn_in_is_so_many_rounds_and_no_more(play, client, weight_of):
 
 
 def test_burn_in_steps_and_samples_of_two_iterates(delta):
-    """After 5: (7 + 8) / 2 = 7.5 and (8.5 + 8.75) / 2 = 8.625, of mean 8.0625 and variance 1.125^2 / 2; rho = 1/2: s = 2/3."""
+    """After 5: (7 + 8) / 2 = 7.5 and (8.5 + 8.75) / 2 = 8.625, of mean 8.0625 and variance 1.125^2 / 2; rho =
+    1/2: s = 2/3.
+    """
     method = fed_pa(local_steps=5, burn_in_steps=1, shrinkage=0.5)
     assert delta(method) == pytest.approx((1 - 8.0625) / (2 / 3 + 1.125**2 / 2 / 3), rel=1e-6)
 
@@ -68,7 +72,9 @@ def test_one_sample_has_no_covariance(delta):
 
 
 def test_momentum_is_carried_from_sample_to_sample(delta):
-    """Gradients -8 and -4; momentum 1/2: steps 4 and 0.5 * (4 + 8/2) = 4, samples 5 and 9. Begun anew, the second would be 7 and Delta -5."""
+    """Gradients -8 and -4; momentum 1/2: steps 4 and 0.5 * (4 + 8/2) = 4, samples 5 and 9. Begun anew, the second
+    would be 7 and Delta -5.
+    """
     assert delta(fed_pa(momentum=0.5, shrinkage=0.0)) == pytest.approx(1 - 7, rel=1e-6)
 
 

@@ -1,12 +1,14 @@
-"""MIME on one weight: gradients 2.5 w - 3 (client a, two points) and w - 4 (client b, one), so c = 2 w - 10/3; base step 0.1, momentum 0.9."""
+"""MIME on one weight: gradients 2.5 w - 3 (client a, two points) and w - 4 (client b, one), so c = 2 w - 10/3; base
+step 0.1, momentum 0.9.
+"""
 
 import jax.numpy as jnp
 import pytest
 
 from coreshot.methods import Mime
 from coreshot.methods.rounds import full_gradient
-from coreshot.models.optimizers import Optimizer
-from coreshot.types import points_of
+from coreshot.models.training import Optimizer
+from coreshot.types import make_points
 
 
 def mime(local_steps=1, server_step_size=1.0, is_lite=False, optimizer=None):
@@ -38,7 +40,8 @@ def test_one_local_step_is_the_base_optimiser_on_the_pooled_data(play, clients, 
 
 
 def test_two_local_steps_with_a_frozen_state(play, clients, weight_of):
-    """Round 1: both go to 1 + 0.4/3; then g is 2.5 * 0.4/3 - 4/3 = -1 at a and 0.4/3 - 4/3 = -1.2 at b, and the momentum is still 0.
+    """Round 1: both go to 1 + 0.4/3; then g is 2.5 * 0.4/3 - 4/3 = -1 at a and 0.4/3 - 4/3 = -1.2 at b, and the
+    momentum is still 0.
 
     a moved by 0.4/3 + 0.1, b by 0.4/3 + 0.12: together 0.4/3 + (2 * 0.1 + 0.12) / 3 = 0.24.
     """
@@ -53,7 +56,8 @@ def test_two_local_steps_with_a_frozen_state(play, clients, weight_of):
 def test_two_local_steps_in_the_second_round(play, clients, weight_of):
     """c = 2.48 - 10/3 = -2.56/3 and 0.9 s = -1.2: both go up by 0.1 * (1.2 + 2.56/3) = 0.616/3.
 
-    Then g is 2.5 * 0.616/3 - 2.56/3 = -0.34 at a, which goes 0.154 further, and 0.616/3 - 2.56/3 = -0.648 at b, which goes 0.1848 further.
+    Then g is 2.5 * 0.616/3 - 2.56/3 = -0.34 at a, which goes 0.154 further, and 0.616/3 - 2.56/3 = -0.648 at b,
+    which goes 0.1848 further.
     """
     state = play(mime(2), clients, 2)
     assert weight_of(state) == pytest.approx(1.24 + 0.616 / 3 + (2 * 0.154 + 0.1848) / 3, rel=1e-6)
@@ -61,12 +65,15 @@ def test_two_local_steps_in_the_second_round(play, clients, weight_of):
 
 
 def test_mime_lite_steps_along_its_own_gradient(play, clients, weight_of):
-    """Round 1 is FedAvg's two steps, a to 1.0875 and b to 1.57: 1 + 0.745/3 in place of MIME's 1.24; the momentum moves with c all the same."""
+    """Round 1 is FedAvg's two steps, a to 1.0875 and b to 1.57: 1 + 0.745/3 in place of MIME's 1.24; the momentum
+    moves with c all the same.
+    """
     state = play(mime(2, is_lite=True), clients)
     assert weight_of(state) == pytest.approx(1 + 0.745 / 3, rel=1e-6)
     assert weight_of(state) != pytest.approx(1.24, rel=1e-3)
     assert momentum_of(state) == pytest.approx(-4 / 3, rel=1e-6)
-    # Round 2, w = 1.248333, 0.9 s = -1.2: a 1.35625, 1.4371875 (gradients 0.1208333, 0.390625); b 1.6435, 1.99915 (-2.7516667, -2.3565).
+    # Round 2, w = 1.248333, 0.9 s = -1.2: a 1.35625, 1.4371875 (gradients 0.1208333, 0.390625); b 1.6435, 1.99915
+    # (-2.7516667, -2.3565).
     found = weight_of(play(mime(2, is_lite=True), clients, 2))
     assert found == pytest.approx((2 * 1.4371875 + 1.99915) / 3, rel=1e-6)
 
@@ -89,5 +96,5 @@ def test_adam_counts_rounds_and_not_local_steps(play, clients, is_lite):
 @pytest.mark.parametrize("batch_size", [1, 2, 3, 7])
 def test_full_gradient_does_not_depend_on_its_batches(slope, batch_size):
     """x = 1, 2, 3 and y = 1: (w 14 - 6) / 3 = 8/3 at w = 1."""
-    points = points_of([[1.0], [2.0], [3.0]], [[1.0], [1.0], [1.0]])
+    points = make_points([[1.0], [2.0], [3.0]], [[1.0], [1.0], [1.0]])
     assert float(full_gradient(slope, {"w": jnp.ones(1)}, points, batch_size)["w"][0]) == pytest.approx(8 / 3, rel=1e-6)

@@ -37,8 +37,8 @@ def test_weights_become_gamma_draws(make_model, weight):
 
 
 @pytest.mark.parametrize("kind", ["classification", "regression"])
-def test_padding_stays_padding_and_changes_no_draw(make_model, make_points, same, kind):
-    model, points = make_model(kind), make_points(kind, 0, 5)
+def test_padding_stays_padding_and_changes_no_draw(make_model, sample_points, same, kind):
+    model, points = make_model(kind), sample_points(kind, 0, 5)
     plain, padded = (randomised(jax.random.key(0), model, some) for some in (points, pad_points(points, 8)))
     assert same(plain, jax.tree.map(lambda array: array[:5], padded))
     assert np.all(padded.weight[5:] == 0)

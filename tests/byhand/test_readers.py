@@ -1,4 +1,4 @@
-"""The same handwriting in every form that coreshot reads becomes the same set on the shelf."""
+"""The same handwriting in every format that coreshot reads becomes the same data set of the store."""
 
 import json
 
@@ -9,23 +9,28 @@ import pyarrow.parquet
 import pytest
 
 from coreshot.data import convert
-from coreshot.data import store as shelf
+from coreshot.data.convert import add_data_set
 from coreshot.data.handwriting.labels import CHARACTERS, code_labels
 from coreshot.data.handwriting.pixels import BorderVote, as_pixels
+from coreshot.data.store import open_data_set
 from coreshot.errors import CoreshotError
 
-pytestmark = pytest.mark.usefixtures("shelf_home")
+pytestmark = pytest.mark.usefixtures("store_home")
+
+
+def add(name, path, **options):
+    return add_data_set(name, path, preparation="handwriting", **options)
 
 
 @pytest.fixture
-def shelf_home(tmp_path, monkeypatch):
-    monkeypatch.setenv("CORESHOT_DATA", str(tmp_path / "shelf"))
-    return tmp_path / "shelf"
+def store_home(tmp_path, monkeypatch):
+    monkeypatch.setenv("CORESHOT_DATA", str(tmp_path / "store"))
+    return tmp_path / "store"
 
 
 def contents(data, *roles):
     return {
-        holder.name: (data.images[holder.rows].tolist(), data.labels[holder.rows].tolist())
+        holder.name: (data.inputs[holder.rows, ..., 0].tolist(), data.targets[holder.rows].tolist())
         for holder in data.of_role(*(roles or ("train", "extra")))
     }
 
@@ -42,15 +47,15 @@ def sort_lines(clients):
 @pytest.mark.parametrize("suffix", [".json", ".h5", ".npz", ".parquet"])
 def test_every_form_becomes_the_same_set(suffix, three_clients, write_form, tmp_path):
     write_form[suffix](tmp_path / f"data{suffix}", three_clients)
-    data, is_new = convert.add("set", tmp_path / f"data{suffix}")
+    data, is_new = add("set", tmp_path / f"data{suffix}")
     assert is_new
     assert list(contents(data)) == list(three_clients)
     assert sort_lines(contents(data)) == sort_lines(as_lists(three_clients))
     if suffix != ".parquet":
         assert contents(data) == as_lists(three_clients)
-    assert data.index["background_of_source"] == ("black" if suffix == ".npz" else "white")
-    assert data.images.dtype == data.labels.dtype == np.uint8
-    assert isinstance(data.images, np.memmap)
+    assert data.description.notes["background_of_source"] == ("black" if suffix == ".npz" else "white")
+    assert data.inputs.dtype == data.targets.dtype == np.uint8
+    assert isinstance(data.inputs, np.memmap)
 
 
 @pytest.mark.parametrize("suffix", [".json", ".h5", ".parquet"])
@@ -65,7 +70,7 @@ def test_a_folder_of_several_files(suffix, three_clients, write_form, tmp_path):
     for client in training:
         write_form[suffix](tmp_path / "data" / "train" / f"{client}{suffix}", {client: three_clients[client]})
     write_form[suffix](tmp_path / "data" / "test" / f"some{suffix}", {tester: three_clients[tester]})
-    data, _ = convert.add("set", tmp_path / "data")
+    data, _ = add("set", tmp_path / "data")
     assert list(contents(data)) == training
     assert list(contents(data, "test")) == [tester]
     assert [source["file"] for source in data.index["sources"]] == [
@@ -82,14 +87,14 @@ def test_a_split_by_image_keeps_both_parts_of_a_client(three_clients, write_form
     ]
     for half, name in zip(halves, ("fed_emnist_train.h5", "fed_emnist_test.h5"), strict=True):
         write_form[".h5"](tmp_path / name, half)
-    data, _ = convert.add("set", tmp_path)
+    data, _ = add("set", tmp_path)
     assert contents(data) == as_lists(halves[0])
     assert contents(data, "test") == as_lists(halves[1])
 
 
 def test_a_test_file_alone_is_somebodys_data(three_clients, write_form, tmp_path):
     write_form[".h5"](tmp_path / "fed_emnist_test.h5", three_clients)
-    assert contents(convert.add("set", tmp_path / "fed_emnist_test.h5")[0]) == as_lists(three_clients)
+    assert contents(add("set", tmp_path / "fed_emnist_test.h5")[0]) == as_lists(three_clients)
 
 
 def test_a_client_of_parquet_may_lie_in_two_files(three_clients, write_form, tmp_path):
@@ -98,13 +103,13 @@ def test_a_client_of_parquet_may_lie_in_two_files(three_clients, write_form, tmp
             tmp_path / f"train-0000{part}-of-00002.parquet",
             {client: (images[part::2], labels[part::2]) for client, (images, labels) in three_clients.items()},
         )
-    data, _ = convert.add("set", tmp_path)
+    data, _ = add("set", tmp_path)
     assert sort_lines(contents(data)) == sort_lines(as_lists(three_clients))
 
 
 @pytest.mark.parametrize("as_text", [False, True])
 def test_parquet_with_lists_of_numbers(as_text, three_clients, tmp_path):
-    """Whole numbers 0 to 255 on black paper; labels may be characters; numbers of clients get the name of their column."""
+    """Whole numbers 0 to 255 on black; labels may be characters; client numbers get the name of their column."""
     lines = [
         {
             "pixels": image.reshape(-1).tolist(),
@@ -115,7 +120,7 @@ def test_parquet_with_lists_of_numbers(as_text, three_clients, tmp_path):
         for image, label in zip(images, labels, strict=True)
     ]
     pyarrow.parquet.write_table(pyarrow.Table.from_pylist(lines), tmp_path / "lists.parquet")
-    data, _ = convert.add("set", tmp_path / "lists.parquet")
+    data, _ = add("set", tmp_path / "lists.parquet")
     assert contents(data) == {f"client-{index}": one for index, one in enumerate(as_lists(three_clients).values())}
 
 
@@ -132,14 +137,14 @@ def test_class_names_of_a_parquet_file_are_followed(three_clients, tmp_path):
     pyarrow.parquet.write_table(
         pyarrow.Table.from_pylist(lines).replace_schema_metadata(metadata), tmp_path / "a.parquet"
     )
-    assert convert.add("set", tmp_path / "a.parquet")[0].labels.tolist() == labels.tolist()
+    assert add("set", tmp_path / "a.parquet")[0].targets.tolist() == labels.tolist()
 
 
 def test_npz_with_test_images_that_nobody_holds(draw_handwriting, tmp_path):
     images, labels = draw_handwriting(0, 12)
     clients = np.array([3, 0, 65535, 3, 0, 65535, 3, 0, 0, 0, 0, 3], np.uint16)
     np.savez(tmp_path / "a.npz", images=images, labels=labels, clients=clients)
-    data, _ = convert.add("set", tmp_path / "a.npz")
+    data, _ = add("set", tmp_path / "a.npz")
     assert contents(data) == {
         f"client-{client}": (images[clients == client].tolist(), labels[clients == client].tolist())
         for client in (0, 3)
@@ -153,15 +158,15 @@ def test_without_clients_a_partition_makes_them_and_test_images_stay(draw_handwr
     images, labels = draw_handwriting(0, 12)
     np.savez(tmp_path / "a.npz", images=images, labels=labels, split=np.repeat([0, 1], [9, 3]))
     with pytest.raises(CoreshotError, match=r"a.npz: says nothing of clients .* --partition dirichlet"):
-        convert.add("set", tmp_path / "a.npz")
-    data, _ = convert.add("set", tmp_path / "a.npz", partitioner=Iid(num_partitions=2))
+        add("set", tmp_path / "a.npz")
+    data, _ = add("set", tmp_path / "a.npz", partitioner=Iid(num_partitions=2))
     assert [(holder.name, holder.role, holder.count) for holder in data.holders] == [
         ("client-0", "train", 5),
         ("client-1", "train", 4),
         ("nobody", "test", 3),
     ]
     assert contents(data, "test")["nobody"][0] == images[9:].tolist()
-    assert sorted(data.images[:9].tolist()) == sorted(images[:9].tolist())
+    assert sorted(data.inputs[:9, ..., 0].tolist()) == sorted(images[:9].tolist())
     assert data.index["options"]["partition"] == {"name": "iid", "num_partitions": 2, "shuffle": True, "seed": 42}
 
 
@@ -171,7 +176,7 @@ def test_a_partition_by_a_column_of_the_source(draw_handwriting, tmp_path):
     images, labels = draw_handwriting(0, 6)
     sites = np.array([1, 0, 1, 0, 2, 2])
     np.savez(tmp_path / "a.npz", images=images, labels=labels, writers=np.arange(6), sites=sites)
-    data, _ = convert.add("set", tmp_path / "a.npz", partitioner=NaturalId(partition_by="sites"))
+    data, _ = add("set", tmp_path / "a.npz", partitioner=NaturalId(partition_by="sites"))
     assert contents(data) == {
         f"site-{site}": (images[sites == site].tolist(), labels[sites == site].tolist()) for site in range(3)
     }
@@ -180,24 +185,24 @@ def test_a_partition_by_a_column_of_the_source(draw_handwriting, tmp_path):
 def test_names_become_names_of_files(three_clients, write_form, tmp_path):
     images = next(iter(three_clients.values()))
     write_form[".json"](tmp_path / "a.json", {"../Émile": images, "ok": images})
-    assert list(contents(convert.add("set", tmp_path / "a.json")[0])) == ["_.__mile", "ok"]
+    assert list(contents(add("set", tmp_path / "a.json")[0])) == ["_.__mile", "ok"]
     write_form[".json"](tmp_path / "b.json", {"a b": images, "a/b": images})
     with pytest.raises(CoreshotError, match=r"clients 'a b' and 'a/b' would both be called 'a_b'"):
-        convert.add("other", tmp_path / "b.json")
+        add("other", tmp_path / "b.json")
 
 
 def test_transposed_images_are_turned(draw_handwriting, tmp_path):
     images, labels = draw_handwriting(0, 3)
     np.savez(tmp_path / "a.npz", images=images.transpose(0, 2, 1), labels=labels, clients=np.zeros(3, int))
-    data, _ = convert.add("set", tmp_path / "a.npz", transpose=True)
-    np.testing.assert_array_equal(data.images, images)
+    data, _ = add("set", tmp_path / "a.npz", transpose=True)
+    np.testing.assert_array_equal(data.inputs[..., 0], images)
 
 
 def test_many_images_are_put_in_order_in_pieces(draw_handwriting, tmp_path, monkeypatch):
-    monkeypatch.setattr(convert, "ROWS_AT_ONCE", 4)
+    monkeypatch.setattr(convert, "BYTES_AT_ONCE", 4 * 784)
     images, labels = draw_handwriting(0, 11)
     np.savez(tmp_path / "a.npz", images=255 - images, labels=labels, clients=np.arange(11)[::-1])
-    np.testing.assert_array_equal(convert.add("set", tmp_path / "a.npz")[0].images, images[::-1])
+    np.testing.assert_array_equal(add("set", tmp_path / "a.npz")[0].inputs[..., 0], images[::-1])
 
 
 def test_labels_in_every_coding():
@@ -231,8 +236,8 @@ def test_pixels_in_every_scale():
         (whole.astype(float), r"pixel of image 0 is 2, outside 0 to 1"),
         (whole - 1, r"is -1, outside 0 to 255"),
         (np.full((1, 28, 28), np.nan), r"is nan"),
-        (np.zeros((2, 32, 32)), r"images have 32 x 32 pixels, and coreshot reads images of 28 x 28"),
-        ([[0.0] * 784, [0.0] * 783], r"image 1 has 783 pixels, not 784"),
+        (np.zeros((2, 32, 32)), r"images have 32 x 32 pixels, and handwriting has images of 28 x 28"),
+        ([[0.0] * 784, [0.0] * 783], r"record 1 has 783 numbers, not 784"),
         ([["a"] * 784], r"pixels are of type"),
     ]:
         with pytest.raises(CoreshotError, match=f"^here: .*{complaint}"):
@@ -261,28 +266,28 @@ def test_the_background_is_found_or_refused(draw_handwriting):
 
 def test_a_set_is_added_once_and_never_replaced(three_clients, write_form, tmp_path):
     write_form[".h5"](tmp_path / "a.h5", three_clients)
-    first, _ = convert.add("set", tmp_path / "a.h5")
-    assert not convert.add("set", tmp_path / "a.h5")[1]
-    with pytest.raises(CoreshotError, match=r"'set' is already on the shelf, from other files or with other options"):
-        convert.add("set", tmp_path / "a.h5", transpose=True)
+    first, _ = add("set", tmp_path / "a.h5")
+    assert not add("set", tmp_path / "a.h5")[1]
+    with pytest.raises(CoreshotError, match=r"'set' is already in the store, from other files or with other options"):
+        add("set", tmp_path / "a.h5", transpose=True)
     with h5py.File(tmp_path / "a.h5", "a") as file:
         file["examples/f0000_10/label"][0] = 5
-    with pytest.raises(CoreshotError, match="already on the shelf"):
-        convert.add("set", tmp_path / "a.h5")
-    assert contents(shelf.open_set("set")) == contents(first)
+    with pytest.raises(CoreshotError, match="already in the store"):
+        add("set", tmp_path / "a.h5")
+    assert contents(open_data_set("set")) == contents(first)
 
 
-def test_a_damaged_set_is_refused(three_clients, write_form, tmp_path, shelf_home):
+def test_a_damaged_set_is_refused(three_clients, write_form, tmp_path, store_home):
     write_form[".h5"](tmp_path / "a.h5", three_clients)
-    convert.add("set", tmp_path / "a.h5")
-    whole = (shelf_home / "set" / "images.npy").read_bytes()
-    (shelf_home / "set" / "images.npy").write_bytes(whole[:-100])
-    with pytest.raises(CoreshotError, match=r"images.npy: cannot be read .* remove its folder and add the data anew"):
-        shelf.open_set("set")
-    np.save(shelf_home / "set" / "images.npy", np.zeros((2, 28, 28), np.uint8))
-    with pytest.raises(CoreshotError, match=r"the index says 24 images, the files hold 2"):
-        shelf.open_set("set")
-    index = json.loads((shelf_home / "set" / "index.json").read_text())
-    (shelf_home / "set" / "index.json").write_text(json.dumps({**index, "version": 99}))
+    add("set", tmp_path / "a.h5")
+    whole = (store_home / "set" / "inputs.npy").read_bytes()
+    (store_home / "set" / "inputs.npy").write_bytes(whole[:-100])
+    with pytest.raises(CoreshotError, match=r"inputs.npy: cannot be read .* remove its folder and add the data anew"):
+        open_data_set("set")
+    np.save(store_home / "set" / "inputs.npy", np.zeros((2, 28, 28, 1), np.uint8))
+    with pytest.raises(CoreshotError, match=r"the index says 24 records of .* the files hold 2"):
+        open_data_set("set")
+    index = json.loads((store_home / "set" / "index.json").read_text())
+    (store_home / "set" / "index.json").write_text(json.dumps({**index, "version": 99}))
     with pytest.raises(CoreshotError, match="layout version 99"):
-        shelf.open_set("set")
+        open_data_set("set")

@@ -1,4 +1,4 @@
-"""What a person hands over is checked before any work, and each complaint names the client, the finding and the remedy."""
+"""A client's arrays are checked before any work, and each error names the client, what was found and what to do."""
 
 import numpy as np
 import pytest
@@ -6,7 +6,7 @@ import pytest
 import coreshot
 from coreshot.data.validate import check_fits_learner, check_points
 from coreshot.errors import CoreshotError
-from coreshot.types import points_of
+from coreshot.types import make_points
 
 X = np.arange(6.0).reshape(3, 2)
 
@@ -78,17 +78,17 @@ def test_targets_of_another_width_are_refused():
 
 
 def test_one_class_only_is_refused():
-    points = points_of(X, np.eye(2)[[1, 1, 1]])
+    points = make_points(X, np.eye(2)[[1, 1, 1]])
     with pytest.raises(
         CoreshotError, match=r"ward 7: all 3 labels are class 1; .*add points of another class or leave this client out"
     ):
         check_fits_learner(points, kind="classification", num_points=2, client="ward 7")
-    check_fits_learner(points_of(X, np.eye(2)[[1, 0, 1]]), kind="classification", num_points=2, client="ward 7")
-    check_fits_learner(points_of(X, np.ones((3, 1))), kind="regression", num_points=2, client="ward 7")
+    check_fits_learner(make_points(X, np.eye(2)[[1, 0, 1]]), kind="classification", num_points=2, client="ward 7")
+    check_fits_learner(make_points(X, np.ones((3, 1))), kind="regression", num_points=2, client="ward 7")
 
 
 def test_fewer_points_than_the_coreset_is_refused():
-    points = points_of(X, np.eye(2)[[1, 0, 1]])
+    points = make_points(X, np.eye(2)[[1, 0, 1]])
     with pytest.raises(
         CoreshotError,
         match=r"ward 7: 3 points are fewer than the coreset's 4; lower num_points or leave this client out",

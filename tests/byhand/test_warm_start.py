@@ -8,7 +8,7 @@ from coreshot.errors import CoreshotError
 from coreshot.inference.posterior import SamplePosterior
 from coreshot.methods import FedAvg, FedPa, Mime
 from coreshot.methods.warm_start import warm_start
-from coreshot.models.optimizers import Optimizer
+from coreshot.models.training import Optimizer
 
 ADAM = Optimizer(name="adam", step_size=0.1)
 STEPS = {"num_rounds": 4, "local_steps": 2, "batch_size": 8}

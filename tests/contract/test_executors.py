@@ -1,4 +1,6 @@
-"""Threads, one worker process and two give the same bytes; a client that takes too long, or whose worker dies, is left out and named."""
+"""Threads, one worker process and two give the same bytes; a client that takes too long, or whose worker dies, is
+left out and named.
+"""
 
 import time
 
@@ -19,8 +21,8 @@ def study(make_study):
 
 
 @pytest.fixture(scope="module")
-def clients(make_points):
-    return {name: make_points("classification", index, 8) for index, name in enumerate("abc")}
+def clients(sample_points):
+    return {name: sample_points("classification", index, 8) for index, name in enumerate("abc")}
 
 
 def run(study, clients, executor, replies=None):
@@ -45,7 +47,9 @@ def test_worker_processes_give_the_same_bytes_and_the_same_ledger(study, clients
 
 
 def test_what_a_client_has_answered_is_kept_before_the_next_one_is_done(study, clients):
-    """A executor that fails at its second client: the first one's reply is there already, and is not asked for again."""
+    """A executor that fails at its second client: the first one's reply is there already, and is not asked for
+    again.
+    """
 
     class Failing(Threads):
         def answers(self, key, study, clients, inbox, on_chunk):

@@ -1,4 +1,6 @@
-"""Imports point one way, down the list of layers, and the server's side cannot reach private data even through others."""
+"""Imports point one way, down the list of layers, and the server's side cannot reach private data even through
+others.
+"""
 
 import ast
 import re
@@ -40,7 +42,9 @@ FACADES = (
 
 
 def modules_of(folder: Path) -> dict[str, Path]:
-    """Module names below the package, with dots: "data.validate", "data" for data/__init__.py, "" for the package itself."""
+    """Module names below the package, with dots: "data.validate", "data" for data/__init__.py, "" for the package
+    itself.
+    """
     names = {}
     for path in sorted(folder.rglob("*.py")):
         parts = path.relative_to(folder).with_suffix("").parts
@@ -49,7 +53,9 @@ def modules_of(folder: Path) -> dict[str, Path]:
 
 
 def imports_of(name: str, path: Path, modules: dict[str, Path]) -> set[str]:
-    """Modules of the package that this one imports, anywhere in the file; `from coreshot.data import validate` is data.validate."""
+    """Modules of the package that this one imports, anywhere in the file; `from coreshot.data import validate` is
+    data.validate.
+    """
     package = name.split(".") if path.name == "__init__.py" else name.split(".")[:-1]
     found = set()
     for node in ast.walk(ast.parse(path.read_text())):

@@ -1,4 +1,4 @@
-"""Every inference of the registry keeps its contract: shapes, determinism, one compilation for any points of a shape."""
+"""Every inference of the registry keeps its contract: shapes, determinism, one compilation for each shape."""
 
 import jax
 import jax.numpy as jnp
@@ -48,7 +48,9 @@ COMPILED = {
 USES_NO_KEY = {"map_estimate"}
 
 
-def test_every_inference_is_tested():
+@pytest.mark.parametrize("registered", sorted(INFERENCES))
+def test_every_inference_is_tested(registered):
+    assert registered in SETTINGS, f"add a tiny example of {registered!r} to SETTINGS in {__file__}"
     assert SETTINGS.keys() == COMPILED.keys() == INFERENCES.keys()
 
 
@@ -100,13 +102,16 @@ def test_other_points_of_the_same_shape_do_not_compile_again(infer, name, linear
 def test_settings_survive_encoding_and_count_passes(name):
     inference = decode_named(INFERENCES, {"name": name, **SETTINGS[name]}, "test", "inference")
     assert decode_named(INFERENCES, encode_named(INFERENCES, inference), "test", "inference") == inference
-    # 5 steps; (2 + 4) transitions of 2 steps; (4 + 4) transitions of at most 2^2; (30 + 4 * 2) steps of 2; 2 * 10 steps of 5; 5 steps and 1 look.
+    # 5 steps; (2 + 4) transitions of 2 steps; (4 + 4) transitions of at most 2^2; (30 + 4 * 2) steps of 2; 2 * 10
+    # steps of 5; 5 steps and 1 look.
     counts = {"map_estimate": 50, "hmc": 120, "nuts": 320, "mclmc": 760, "cyclical": 1000, "last_layer_laplace": 60}
     assert inference.num_passes(10) == counts[name]
 
 
 def test_passes_of_batches():
-    """MAP: 5 steps of 4 points, or of all 3 where there are no more; HMC's own transitions see all points, its MAP steps batches."""
+    """MAP: 5 steps of 4 points, or of all 3 where there are no more; HMC's own transitions see all points, its
+    MAP steps batches.
+    """
     step = {"name": "map_estimate", "optimizer": "sgd", "step_size": 0.1, "num_steps": 5, "batch_size": 4}
     assert [decode_named(INFERENCES, step, "test", "inference").num_passes(num) for num in (10, 3)] == [20, 15]
     hmc = {"name": "hmc", **SETTINGS["hmc"], "map_steps": 7, "map_batch_size": 2}

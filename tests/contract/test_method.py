@@ -1,4 +1,6 @@
-"""One exchange from end to end: any subset of replies will do, their order does not matter, and the wire changes no bit."""
+"""One exchange from end to end: any subset of replies will do, their order does not matter, and the wire changes no
+bit.
+"""
 
 import itertools
 
@@ -12,7 +14,7 @@ from coreshot.errors import CoreshotError
 from coreshot.inference.registry import MapEstimate
 from coreshot.methods.one_shot import OneShot, pool_coresets
 from coreshot.methods.protocol import Invitation, PointInference
-from coreshot.privacy.guarded_records import behind_doors
+from coreshot.privacy.guarded_records import guard_records
 from coreshot.runtime.simulate import simulate
 from coreshot.study import Study
 from coreshot.wire.ledger import Ledger
@@ -28,8 +30,8 @@ def study(make_study):
 
 
 @pytest.fixture(scope="module")
-def clients(make_points):
-    return {name: make_points("classification", seed, 6 + seed) for seed, name in enumerate("abc")}
+def clients(sample_points):
+    return {name: sample_points("classification", seed, 6 + seed) for seed, name in enumerate("abc")}
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +44,7 @@ def replies(study, method, clients):
     answers = method.reply(
         jax.random.key(0),
         study.model,
-        behind_doors(clients, study.releases),
+        guard_records(clients, study.releases),
         [Message("invitation", 0, {})],
         study.shared_key,
         lambda clients: None,

@@ -1,4 +1,6 @@
-"""Every network of the registry keeps its contract: its weights depend on the key, its outputs on their own input alone."""
+"""Every network of the registry keeps its contract: its weights depend on the key, its outputs on their own input
+alone.
+"""
 
 import jax
 import numpy as np
@@ -8,7 +10,7 @@ from coreshot.config import decode_named, encode_named
 from coreshot.errors import CoreshotError
 from coreshot.models import Model
 from coreshot.models.networks import NETWORKS
-from coreshot.types import pad_points, points_of
+from coreshot.types import make_points, pad_points
 
 SETTINGS = {
     "convnet": {"channels": [2, 3], "dense": [4]},
@@ -28,7 +30,9 @@ NUM_PARAMS = {
 }
 
 
-def test_every_network_is_tested():
+@pytest.mark.parametrize("registered", sorted(NETWORKS))
+def test_every_network_is_tested(registered):
+    assert registered in SETTINGS, f"add a tiny example of {registered!r} to SETTINGS in {__file__}"
     assert SETTINGS.keys() == NUM_PARAMS.keys() == INPUT_SHAPES.keys() == NETWORKS.keys()
 
 
@@ -77,7 +81,7 @@ def test_an_output_does_not_depend_on_the_rest_of_the_batch(model, init, inputs)
 
 def test_padding_adds_nothing(model, init, inputs):
     """To 1e-5: sums are split differently for other shapes, and normalisation of small groups magnifies that."""
-    points = points_of(inputs, np.eye(3, dtype=np.float32)[[0, 1, 2, 0, 1]])
+    points = make_points(inputs, np.eye(3, dtype=np.float32)[[0, 1, 2, 0, 1]])
     params, log_prob = init(jax.random.key(0)), jax.jit(model.log_prob)
     assert float(log_prob(params, points)) == pytest.approx(float(log_prob(params, pad_points(points, 9))), rel=1e-5)
 

@@ -1,4 +1,6 @@
-"""The presets that come with coreshot: the paper's values where they claim them, and differences only where they say so."""
+"""The presets that come with coreshot: the paper's values where they claim them, and differences only where they say
+so.
+"""
 
 import shutil
 import tomllib

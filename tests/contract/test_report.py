@@ -17,14 +17,15 @@ from coreshot.data.display import Display, SummaryColumn
 from coreshot.data.synthetic import Moons, Regression
 from coreshot.experiments import run as experiments_run
 from coreshot.experiments.preset import build_preset, load_preset, preset_names
-from coreshot.experiments.run import finished_jobs, read_coresets, run
+from coreshot.experiments.run import run
+from coreshot.experiments.run_directory import finished_jobs, read_coresets
 from coreshot.report import run_report
 from coreshot.report.convergence import arm_role
 from coreshot.report.images import draw_images, gallery
 from coreshot.report.run_report import write_report
 from coreshot.report.task_figures import Panel, draw_plane
 from coreshot.runtime import simulate as runtime_simulate
-from coreshot.types import Coreset, Predictive, points_of
+from coreshot.types import Coreset, Predictive, make_points
 
 NUM_CLASSES = 100
 PRESET = """
@@ -54,7 +55,7 @@ class ImageTask:
     def make(self, seed):
         draws = np.random.default_rng(seed)
         labels = np.array([0, 0, 0, 98, 98, 99, 99, 99])
-        parts = [points_of(draws.uniform(size=(8, *self.input_shape)), np.eye(NUM_CLASSES)[labels]) for _ in range(3)]
+        parts = [make_points(draws.uniform(size=(8, *self.input_shape)), np.eye(NUM_CLASSES)[labels]) for _ in range(3)]
         return FederatedData(self.kind, {"north": parts[0], "south": parts[1]}, parts[2], None)
 
     def summaries(self, predict):
@@ -147,7 +148,7 @@ def test_three_channels_are_colours_on_one_scale():
 
 
 def test_high_values_are_light_unless_the_task_says_ink():
-    coreset = Coreset(points_of(np.ones((1, 2, 2, 1)), np.ones((1, 1))), 1.0)
+    coreset = Coreset(make_points(np.ones((1, 2, 2, 1)), np.ones((1, 1))), 1.0)
     for high_is_dark, colours in ((False, "gray"), (True, "gray_r")):
         drawing = draw_images({"a": coreset}, Display(high_is_dark=high_is_dark), (0.0, 1.0))
         assert drawing.figure.axes[0].images[0].get_cmap().name == colours

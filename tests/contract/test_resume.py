@@ -1,17 +1,22 @@
 """Work that is stopped between two chunks goes on there, and comes to the bytes of work that nobody stopped."""
 
+import pickle
 import threading
 from dataclasses import dataclass
+from typing import Any
 
+import jax
 import numpy as np
 import pytest
 
 from coreshot.api import distill
 from coreshot.errors import CoreshotError
-from coreshot.learners.replay import ReplayPool
+from coreshot.privacy.guarded_records import Local, Records
 from coreshot.privacy.releases import Release
 from coreshot.progress import Silent
+from coreshot.runtime.checkpoint import decode_checkpoint, encode_checkpoint
 from coreshot.runtime.resumable import Resumable, StoppedError
+from coreshot.types import make_points
 
 NUM_CHUNKS = 3
 DESCENT = {"num_points": 3, "num_updates": 50, "step_size_x": 0.05, "step_size_y": 0.01, "init_scale": 0.5}
@@ -36,7 +41,7 @@ class Counted(Silent):
 
 @pytest.fixture
 def work(make_study, bpc_settings, tmp_path):
-    """Distil for the so-manieth time into the same folder; how many chunks that took, and the message (None: stopped)."""
+    """Distil once more into the same folder; how many chunks that took, and the message (None: stopped)."""
     draws = np.random.default_rng(0)
     x, y = draws.normal(size=(16, 2)), np.arange(16) % 2
 
@@ -77,9 +82,10 @@ EXACT, NOISY = Release("sums", "of gradients"), Release("sums", "of gradients", 
 
 @dataclass(frozen=True)
 class Fake:
-    """A learner that a stop finds before its first chunk."""
+    """A learner that is stopped before its first chunk."""
 
-    release: Release
+    release: Release = EXACT
+    can_resume: bool = True
     num_chunks: int = 2
 
     def releases(self, model):
@@ -89,25 +95,82 @@ class Fake:
 @dataclass(frozen=True)
 class FakeState:
     points: np.ndarray
-    experts: ReplayPool | None = None
+    other: Any = 0
+
+
+@pytest.fixture
+def stop_and_save(tmp_path):
+    """Stops a fake learner with a state before its first chunk; the path that the state goes to."""
+
+    def run(learner, state):
+        stop = threading.Event()
+        stop.set()
+        Resumable(learner, tmp_path / "state", "work", stop).step(np.zeros(1), None, state)
+
+    return run
 
 
 @pytest.mark.parametrize(
-    ("release", "experts", "is_kept"),
-    [(EXACT, None, True), (NOISY, None, False), (EXACT, ReplayPool(*[None] * 9), False)],
-    ids=["plain", "with a promise: else the noise of two runs would go into one coreset", "replayed experts"],
+    ("learner", "is_kept"),
+    [(Fake(), True), (Fake(NOISY), False), (Fake(can_resume=False), False)],
+    ids=["plain", "private: otherwise the noise of two runs would go into one coreset", "replayed experts"],
 )
-def test_what_begins_anew_keeps_nothing(tmp_path, release, experts, is_kept):
-    stop = threading.Event()
-    stop.set()
+def test_what_begins_again_keeps_nothing(stop_and_save, tmp_path, learner, is_kept):
     with pytest.raises(StoppedError):
-        Resumable(Fake(release), tmp_path / "state", "work", stop).step(
-            np.zeros(1), None, FakeState(np.zeros(2, np.float32), experts)
-        )
+        stop_and_save(learner, FakeState(np.zeros(2, np.float32)))
     assert (tmp_path / "state").exists() == is_kept
+
+
+def test_replayed_experts_cannot_resume(make_bpc):
+    assert make_bpc().can_resume
+    assert not make_bpc(experts={"store": "replay"}).can_resume
+
+
+SECRET = np.float32(0.123456789)
+
+
+def given_records():
+    """As a learner gets them from `Records.exact`."""
+    return Records(make_points([[SECRET]], [[1.0]]), [EXACT]).exact("sums")
+
+
+@pytest.mark.parametrize("wrap", [lambda it: it, lambda it: (1, [it]), lambda it: {"a": jax.tree.map(lambda x: x, it)}])
+def test_records_in_any_field_of_a_state_are_not_saved(stop_and_save, tmp_path, wrap):
+    """Of a learner that keeps its records in a field of any name: they are refused by their type."""
+    with pytest.raises(TypeError, match=r"'other'.* is a RecordPoints, which is not written to disk"):
+        stop_and_save(Fake(), FakeState(np.zeros(2, np.float32), wrap(given_records())))
+    assert not (tmp_path / "state").exists()
+
+
+def test_a_local_field_is_left_out_and_the_rest_is_saved(stop_and_save, tmp_path):
+    with pytest.raises(StoppedError):
+        stop_and_save(Fake(), FakeState(np.ones(2, np.float32), Local(given_records())))
+    saved = (tmp_path / "state").read_bytes()
+    assert SECRET.tobytes() not in saved
+    assert np.ones(2, np.float32).tobytes() in saved
+
+
+def test_a_local_within_a_field_is_refused(stop_and_save):
+    with pytest.raises(TypeError, match="is a Local"):
+        stop_and_save(Fake(), FakeState(np.ones(2, np.float32), (Local(1),)))
+
+
+def test_a_local_cannot_be_serialised():
+    with pytest.raises(TypeError, match="must not leave this process"):
+        pickle.dumps(Local(given_records()))
+
+
+def test_a_checkpoint_comes_back_as_it_was(same):
+    tree = {"a": np.arange(3, dtype=np.float32), "done": 7, "b": (np.ones((2, 2), np.float32),)}
+    found, words = decode_checkpoint(encode_checkpoint(tree, {"notes": ["ü"]}), tree, "test")
+    assert same(found, tree)
+    assert isinstance(found["done"], int)
+    assert words == {"notes": ["ü"]}
+    with pytest.raises(CoreshotError, match="'state/a' is float32"):
+        decode_checkpoint(encode_checkpoint(tree, {}), {**tree, "a": np.zeros(4, np.float32)}, "test")
 
 
 def test_a_damaged_state_is_named(work, tmp_path):
     (tmp_path / "state").write_bytes(b"nonsense")
-    with pytest.raises(CoreshotError, match=r"cannot be read .* remove it, and the work begins anew"):
+    with pytest.raises(CoreshotError, match=r"cannot be read .* remove it, and the work begins again"):
         work("dm")

@@ -1,4 +1,6 @@
-"""Rounds as the simulation runs them: a reply that is not finite is refused and said so, and a run that was stopped goes on to the same bits."""
+"""Rounds as the simulation runs them: a reply that is not finite is refused and said so, and a run that was stopped
+goes on to the same bits.
+"""
 
 from dataclasses import replace
 
@@ -13,10 +15,10 @@ from coreshot.experiments.round_log import RoundLog, Watch, checkpoint_path, res
 from coreshot.fitted.metrics import Metrics, metrics, sums
 from coreshot.keys import named_key
 from coreshot.methods import METHODS, FedAvg, Mime
-from coreshot.privacy.guarded_records import behind_doors
+from coreshot.privacy.guarded_records import guard_records
 from coreshot.progress import Silent
 from coreshot.runtime.simulate import simulate
-from coreshot.types import points_of
+from coreshot.types import make_points
 from coreshot.wire.ledger import Entry, Ledger
 
 SGD = {"name": "sgd", "step_size": 0.05, "momentum": 0.9}
@@ -51,15 +53,17 @@ def make_rounds(make_study):
 
 
 @pytest.fixture(scope="module")
-def clients(make_points):
-    return {name: make_points("regression", seed, 6) for seed, name in enumerate("abc")}
+def clients(sample_points):
+    return {name: sample_points("regression", seed, 6) for seed, name in enumerate("abc")}
 
 
 @pytest.fixture(scope="module")
-def huge(make_points):
-    """Inputs whose squares float32 cannot hold. More points than the others have, so that the others' group is the same without it."""
-    points = make_points("regression", 9, 20)
-    return points_of(1e30 * points.x, points.y)
+def huge(sample_points):
+    """Inputs whose squares float32 cannot hold. More points than the others have, so that the others' group is
+    the same without it.
+    """
+    points = sample_points("regression", 9, 20)
+    return make_points(1e30 * points.x, points.y)
 
 
 def measure(state):
@@ -67,7 +71,9 @@ def measure(state):
 
 
 def watched(study, clients, folder, stop_after=None, evaluate=measure, evaluate_every=1):
-    """As an experiment runs a method: from the checkpoint in the folder, if there is one; stopped when so many rounds are done."""
+    """As an experiment runs a method: from the checkpoint in the folder, if there is one; stopped when so many
+    rounds are done.
+    """
     start = study.method.init(named_key(KEY, "init"), study.model, study.shared_key)
     log = resume_or_begin(folder, Ledger(), start)
     watch = Watch(log, folder, evaluate, evaluate_every, Silent())
@@ -132,7 +138,9 @@ def spoil(monkeypatch, cls, client, round, kind):
 
 
 def by_hand(study, clients, absent):
-    """The same rounds, where `absent` says whom the server does not hear from in this round, in reply to this kind of message."""
+    """The same rounds, where `absent` says whom the server does not hear from in this round, in reply to this
+    kind of message.
+    """
     method, model = study.method, study.model
     state, inbox = method.init(named_key(KEY, "init"), model, study.shared_key), []
     while (invitation := method.send(named_key(KEY, "cohort"), model, state, tuple(clients))) is not None:
@@ -141,7 +149,7 @@ def by_hand(study, clients, absent):
         answers = method.reply(
             named_key(KEY, "clients"),
             model,
-            behind_doors(asked, study.releases),
+            guard_records(asked, study.releases),
             inbox,
             study.shared_key,
             lambda clients: None,

@@ -1,4 +1,6 @@
-"""The spectral method keeps the contract of a one-shot method: bytes, order, subsets, late and leaving clients, and messages that are not right."""
+"""The spectral method keeps the contract of a one-shot method: bytes, order, subsets, late and leaving clients, and
+messages that are not right.
+"""
 
 from contextlib import suppress
 from dataclasses import replace
@@ -13,7 +15,7 @@ from coreshot.errors import CoreshotError
 from coreshot.fitted.posterior_file import posterior_bytes, read_posterior
 from coreshot.methods import METHODS
 from coreshot.methods.spectral import NUM_GROUPS
-from coreshot.privacy.guarded_records import behind_doors
+from coreshot.privacy.guarded_records import guard_records
 from coreshot.runtime.simulate import simulate
 from coreshot.study import Study
 from coreshot.wire.ledger import Ledger
@@ -32,8 +34,8 @@ def make_spectral(make_study):
 
 
 @pytest.fixture(scope="module")
-def clients(make_points):
-    return {name: make_points("classification", seed, 5 + seed) for seed, name in enumerate(NAMES)}
+def clients(sample_points):
+    return {name: sample_points("classification", seed, 5 + seed) for seed, name in enumerate(NAMES)}
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +49,7 @@ def replies(study, clients):
     answers = study.method.reply(
         jax.random.key(0),
         study.model,
-        behind_doors(clients, study.releases),
+        guard_records(clients, study.releases),
         [invitation.message],
         study.shared_key,
         lambda clients: None,
@@ -83,7 +85,7 @@ def test_the_same_data_give_the_same_bytes_whatever_the_key(study, clients, repl
     again = study.method.reply(
         jax.random.key(9),
         study.model,
-        behind_doors({"c": clients["c"]}, study.releases),
+        guard_records({"c": clients["c"]}, study.releases),
         [replies["a"]],
         study.shared_key,
         lambda clients: None,
@@ -114,15 +116,15 @@ def test_who_leaves_was_never_there(study, replies):
 
 
 def test_the_state_does_not_grow_with_the_clients(study, replies, monkeypatch):
-    monkeypatch.setattr("coreshot.methods.spectral.NUM_SPEAKERS", 2)
+    monkeypatch.setattr("coreshot.methods.spectral.NUM_CALIBRATION_CLIENTS", 2)
     states = [state_of(study, replies, names) for names in (NAMES[:2], NAMES, NAMES[::-1])]
     columns = 12 + 1 + study.model.num_outputs
     assert (
         max(sum(group.joint.nbytes for group in state.groups.values()) for state in states)
         <= NUM_GROUPS * 8 * columns**2
     )
-    assert [len(state.speakers) for state in states] == [2, 2, 2]
-    assert set(states[1].speakers) == set(states[2].speakers)  # whoever came first
+    assert [len(state.class_means) for state in states] == [2, 2, 2]
+    assert set(states[1].class_means) == set(states[2].class_means)  # whoever came first
 
 
 def test_few_clients_are_left_out_one_by_one_and_many_by_name(study, replies):
@@ -151,8 +153,8 @@ def test_probabilities(study, replies, clients):
     np.testing.assert_allclose(np.exp(one_hot), np.sum(predictive.mean * np.asarray(clients["a"].y), axis=1), rtol=1e-6)
 
 
-def test_one_client_with_one_class_still_gives_a_model(study, make_points):
-    points = make_points("classification", 0, 6)
+def test_one_client_with_one_class_still_gives_a_model(study, sample_points):
+    points = sample_points("classification", 0, 6)
     points = replace(points, y=jnp.asarray(np.eye(study.model.num_outputs, dtype=np.float32)[np.zeros(6, int)]))
     state = simulate(jax.random.key(0), study, {"a": points}, Ledger())
     assert np.all(np.isfinite(head_of(study, state).predict(np.asarray(points.x)).mean))
@@ -206,9 +208,9 @@ def test_the_message_survives_the_wire(study, replies):
     )
 
 
-def test_regression(make_spectral, make_points):
+def test_regression(make_spectral, sample_points):
     study = make_spectral("regression", max_bytes=None)
-    clients = {name: make_points("regression", seed, 9) for seed, name in enumerate("ab")}
+    clients = {name: sample_points("regression", seed, 9) for seed, name in enumerate("ab")}
     posterior = head_of(study, simulate(jax.random.key(0), study, clients, Ledger()))
     predictive = posterior.predict(np.asarray(clients["a"].x))
     assert predictive.mean.shape == predictive.epistemic.shape == predictive.aleatoric.shape
@@ -222,7 +224,9 @@ def test_features_that_do_not_fit_are_refused(make_spectral):
 
 
 def test_a_head_survives_its_file(study, replies, clients):
-    """Arrays of a solver are not laid out as they are indexed: a file that took no care of that would hold another head."""
+    """Arrays of a solver are not laid out as they are indexed: a file that took no care of that would hold
+    another head.
+    """
     posterior = head_of(study, state_of(study, replies, NAMES))
     back = read_posterior(study, posterior_bytes(posterior), "test")
     x = np.asarray(clients["a"].x)

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from coreshot.config import decode_named
-from coreshot.data import TASKS, convert
+from coreshot.data import TASKS
+from coreshot.data.convert import add_data_set
 from coreshot.data.digits import Digits
 from coreshot.data.handwriting.tasks import Emnist62
 from coreshot.data.synthetic import BETWEEN, INTERVALS, true_function
@@ -19,25 +20,32 @@ SETTINGS = {
     "digits": {"num_clients": 5, "alpha": 0.5},
     "emnist62": {"num_clients": 5, "train_fraction": 0.8, "num_test": 20},
     "unipen62": {"num_clients": 5, "train_fraction": 0.8, "num_test": 20},
+    "federated": {"data": "colour", "num_clients": 5, "train_fraction": 0.8, "num_test": 20},
 }
 DEALT = {"digits"}  # one set is dealt out to all clients, so what one gets depends on how many there are
 
 
 @pytest.fixture(scope="module", autouse=True)
-def shelf_home(tmp_path_factory, draw_handwriting):
-    """A shelf with a small set for each task of 62 classes: seven clients, and 30 test images that none of them holds."""
-    folder = tmp_path_factory.mktemp("shelf")
+def store_home(tmp_path_factory, draw_handwriting):
+    """A store with a small set for each stored task: seven clients, and 30 test images that none of them holds."""
+    folder = tmp_path_factory.mktemp("store")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("CORESHOT_DATA", str(folder / "home"))
         for seed, name in enumerate(("emnist62", "unipen62")):
             images, labels = draw_handwriting(seed, 100)
             clients = np.append(np.arange(70) % 7, np.full(30, 65535)).astype(np.uint16)
             np.savez(folder / f"{name}.npz", images=images, labels=labels, clients=clients)
-            convert.add(name, folder / f"{name}.npz")
+            add_data_set(name, folder / f"{name}.npz")
+        draws = np.random.default_rng(2)
+        images, labels = draws.integers(0, 256, (100, 6, 5, 3), np.uint8), np.array(["car", "cat", "dog"])[clients % 3]
+        np.savez(folder / "colour.npz", images=images, labels=labels, clients=clients)
+        add_data_set("colour", folder / "colour.npz")
         yield folder
 
 
-def test_every_task_is_tested():
+@pytest.mark.parametrize("registered", sorted(TASKS))
+def test_every_task_is_tested(registered):
+    assert registered in SETTINGS, f"add a tiny example of {registered!r} to SETTINGS in {__file__}"
     assert SETTINGS.keys() == TASKS.keys()
 
 
@@ -46,12 +54,16 @@ def name(request):
     return request.param
 
 
+def make_task(name, **changes):
+    return decode_named(TASKS, {"name": name, **SETTINGS[name], **changes}, "test", "task")
+
+
 def make(name, seed=0, **changes):
-    return decode_named(TASKS, {"name": name, **SETTINGS[name], **changes}, "test", "task").make(seed)
+    return make_task(name, **changes).make(seed)
 
 
 def test_shapes_and_finite_values(name):
-    task, data = TASKS[name], make(name)
+    task, data = make_task(name), make(name)
     assert data.kind == task.kind
     assert len(data.clients) == 5
     assert all(re.fullmatch("[A-Za-z0-9_-][A-Za-z0-9._-]*", client) for client in data.clients)  # names of files
@@ -119,7 +131,7 @@ def test_regression_points_lie_on_the_three_intervals():
 
 
 def test_regression_clients_are_not_identically_distributed():
-    """Chi-square of the table of counts: 8 degrees of freedom, so 40 is beyond chance; clients with equal shares stay below it."""
+    """Chi-square of the table of counts: 8 degrees of freedom, so 40 is beyond chance; equal shares stay below it."""
 
     def chi_square(counts):
         expected = counts.sum(axis=1, keepdims=True) * counts.sum(axis=0) / counts.sum()
@@ -145,7 +157,7 @@ def test_regression_noise_is_of_the_stated_deviation():
 def test_regression_truth_is_the_papers_function():
     data = make("regression", num_test=10)
     np.testing.assert_allclose(data.truth.y, true_function(np.asarray(data.truth.x, np.float64)), atol=1e-5)
-    # By hand: sin(0) = 0 and cos(0) = 1; at 1/2, sin(0.2 pi) = 0.587785 and cos(pi) = -1; the slope of the sine has the sign of x.
+    # By hand: sin(0) = 0 and cos(0) = 1; at 1/2, sin(0.2 pi) = 0.587785 and cos(pi) = -1; the sine is odd.
     np.testing.assert_allclose(
         true_function(np.array([0.0, 0.5, -0.5])), [1.5, 1.5 * 0.5877853 - 1.5, -1.5 * 0.5877853 - 1.5], atol=1e-6
     )
@@ -168,7 +180,7 @@ def distance_to_moons(points):
 
 
 def test_moons_lie_on_their_half_circles():
-    """The distance from a smooth curve is the normal part of the noise: its root mean square is noise_scale, to within 4 / sqrt(2 n)."""
+    """The distance from a smooth curve is the normal part of the noise: its rms is noise_scale within 4 / sqrt(2 n)."""
     test = make("moons").test
     rms = np.sqrt(np.mean(distance_to_moons(test) ** 2))
     assert rms == pytest.approx(0.14, rel=4 / np.sqrt(2 * test.num_points))
@@ -245,10 +257,10 @@ def test_only_the_split_depends_on_the_seed():
     ]
 
 
-def test_without_test_images_the_last_clients_test_and_never_train(shelf_home, draw_handwriting):
+def test_without_test_images_the_last_clients_test_and_never_train(store_home, draw_handwriting):
     images, labels = draw_handwriting(3, 60)
-    np.savez(shelf_home / "writers.npz", images=images, labels=labels, writers=np.arange(60) % 6)
-    convert.add("writers", shelf_home / "writers.npz")
+    np.savez(store_home / "writers.npz", images=images, labels=labels, writers=np.arange(60) % 6)
+    add_data_set("writers", store_home / "writers.npz", preparation="handwriting")
     task = Emnist62(num_clients=4, train_fraction=1.0, source="writers", num_test_clients=2)
     data = task.make(0)
     assert list(data.clients) == [f"writer-{index}" for index in range(4)]
@@ -260,11 +272,11 @@ def test_without_test_images_the_last_clients_test_and_never_train(shelf_home, d
         Emnist62(num_clients=5, train_fraction=1.0, source="writers", num_test_clients=2).make(0)
 
 
-def test_extra_clients_come_after_the_others(shelf_home, draw_handwriting):
+def test_extra_clients_come_after_the_others(store_home, draw_handwriting):
     images, labels = draw_handwriting(4, 40)
     split = np.repeat([2, 0, 1, 0], 10).astype(np.uint8)
-    np.savez(shelf_home / "split.npz", images=images, labels=labels, writers=np.repeat(np.arange(4), 10), split=split)
-    convert.add("split", shelf_home / "split.npz")
+    np.savez(store_home / "split.npz", images=images, labels=labels, writers=np.repeat(np.arange(4), 10), split=split)
+    add_data_set("split", store_home / "split.npz", preparation="handwriting")
     data = Emnist62(num_clients=3, train_fraction=1.0, source="split").make(0)
     assert list(data.clients) == ["writer-1", "writer-3", "writer-0"]
     np.testing.assert_array_equal(labels_of(data.test), labels[20:30])
@@ -274,7 +286,7 @@ def test_extra_clients_come_after_the_others(shelf_home, draw_handwriting):
     ("changes", "complaint"),
     [
         ({"num_clients": 8}, r"task emnist62: num_clients = 8, but data set 'emnist62' has 7 clients; lower it"),
-        ({"num_test": 31}, r"task emnist62: num_test = 31, but there are 30 test images; lower it"),
+        ({"num_test": 31}, r"task emnist62: num_test = 31, but there are 30 test records; lower it"),
         ({"train_fraction": 1.5}, r"test: train_fraction = 1.5: should be less than or equal to 1; change it"),
     ],
 )
@@ -289,5 +301,5 @@ def test_a_machine_without_the_data_is_told_what_to_get(name, what, tmp_path, mo
     with pytest.raises(CoreshotError) as error:
         make(name)
     assert what in str(error.value)
-    assert f"`coreshot data add {name} --from PATH`" in str(error.value)
+    assert f"`coreshot data add {name} --from PATH --as handwriting`" in str(error.value)
     assert not (tmp_path / "none").exists()

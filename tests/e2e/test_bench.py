@@ -1,4 +1,4 @@
-"""What `make bench` is made of, on work of seconds: its settings are the paper's, its arithmetic is right, its sides take turns."""
+"""The parts of `make bench`, on work of seconds: settings of the papers, right arithmetic, sides that take turns."""
 
 import importlib
 import json
@@ -129,3 +129,16 @@ def test_the_store_fits(bench):
 
 def test_every_measure_that_was_written_has_a_meaning(bench, project):
     assert set(json.loads((project / "bench.json").read_text())) <= set(bench("run").MEANING)
+
+
+def test_a_watched_command_tells_its_time_and_the_memory_of_all_its_processes(bench, monkeypatch):
+    """A child of 200 MB that outlives its parent's interest in it is counted; the exit code is the command's."""
+    watch = bench("watch")
+    monkeypatch.setattr(watch, "INTERVAL", 0.05)
+    child = "import time; x = bytearray(b'1') * 200_000_000; time.sleep(1)"
+    parent = f"import subprocess, sys; subprocess.Popen([sys.executable, '-c', {child!r}]).wait(); sys.exit(3)"
+    code, seconds, peak = watch.watch([sys.executable, "-c", parent])
+    assert code == 3
+    assert 1 < seconds < 60
+    assert 200e6 < peak < 300e6
+    assert watch.watch([sys.executable, "-c", ""])[2] < 100e6

@@ -104,11 +104,7 @@ def preset(tmp_path_factory, tiny_moons):
 @pytest.fixture(scope="module")
 def environment():
     """For `coreshot ...` in a process of its own, which finds what this one has compiled."""
-    cache = {
-        "JAX_COMPILATION_CACHE_DIR": jax.config.jax_compilation_cache_dir,
-        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0.1",
-    }
-    return {**os.environ, **cache, "JAX_PLATFORMS": "cpu", "PYTHONUNBUFFERED": "1"}
+    return {**os.environ, "PYTHONUNBUFFERED": "1"}
 
 
 def start(environment, *arguments):

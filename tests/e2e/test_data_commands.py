@@ -1,4 +1,4 @@
-"""`coreshot data`: from files to a shelf to a task; and whatever is wrong with the files is one sentence, and leaves nothing."""
+"""`coreshot data`: from files to the store to a task; whatever is wrong with the files is one sentence."""
 
 import hashlib
 import io
@@ -15,6 +15,7 @@ from PIL import Image
 
 from coreshot.config import decode_named
 from coreshot.data import TASKS
+from coreshot.errors import CoreshotError
 
 # typer 0.20 asks click 8.5 for names that click 9 will not have; that is between the two of them.
 pytestmark = pytest.mark.filterwarnings("ignore:'click:DeprecationWarning")
@@ -39,7 +40,7 @@ def test_a_newcomers_path(call, tmp_path, home, three_clients, write_form):
     assert code == 0
     assert "background: found to be white in the source, so pixels were inverted" in out
     assert "emnist62: 3 training clients with 24 images; `coreshot data show emnist62` shows it" in out
-    assert sorted(path.name for path in (home / "emnist62").iterdir()) == ["images.npy", "index.json", "labels.npy"]
+    assert sorted(path.name for path in (home / "emnist62").iterdir()) == ["index.json", "inputs.npy", "targets.npy"]
     assert [path.name for path in home.iterdir()] == ["emnist62"]
 
     code, out, _ = call("data", "add", "emnist62", "--from", "leaf")
@@ -84,6 +85,53 @@ def test_a_newcomers_path(call, tmp_path, home, three_clients, write_form):
     np.testing.assert_array_equal(
         np.asarray(data.test.x)[..., 0], three_clients["f0002_12"][0].astype(np.float32) / 255
     )
+
+
+def test_a_file_of_any_shape_and_any_classes(call, tmp_path):
+    """Colour images with named classes: add, show with a picture, list, and the general task finds them."""
+    images = np.random.default_rng(0).integers(0, 256, (30, 7, 9, 3), np.uint8)
+    labels, clients = np.arange(30) % 4, np.repeat(["north", "south", "west"], 10)
+    names = np.array(["oak", "elm", "ash", "fir", "yew"])
+    np.savez(tmp_path / "trees.npz", images=images, labels=labels, clients=clients, class_names=names)
+    code, out, _ = call("data", "add", "trees", "--from", "trees.npz")
+    assert (code, "background" in out) == (0, False)
+    assert "trees: 3 training clients with 30 images" in out
+    assert "images of 7 x 9 x 3" in call("data", "list")[1]
+    code, out, _ = call("data", "show", "trees")
+    assert code == 0
+    for line in ("records: images of 7 x 9 x 3, stored as uint8, divided by 255", "4 of 5: oak, elm, ash, fir"):
+        assert line in out
+    with Image.open(tmp_path / "trees.png") as picture:
+        assert picture.width > 200
+    values = {"name": "federated", "data": "trees", "num_clients": 2, "num_test_clients": 1}
+    task = decode_named(TASKS, values, "test", "task")
+    assert (task.kind, task.input_shape, task.num_outputs) == ("classification", (7, 9, 3), 5)
+    data = task.make(0)
+    assert list(data.clients) == ["north", "south"]
+    np.testing.assert_array_equal(np.asarray(data.test.x), images[20:].astype(np.float32) / np.float32(255))
+    np.testing.assert_array_equal(np.asarray(data.test.y), np.eye(5)[labels[20:]])
+
+
+def test_vectors_have_no_picture(call, tmp_path):
+    x, y = np.random.default_rng(0).normal(size=(12, 4)), np.array(["ill", "well"] * 6)
+    np.savez(tmp_path / "wards.npz", x=x, y=y, clients=np.arange(12) % 3)
+    assert "3 training clients with 12 vectors" in call("data", "add", "wards", "--from", "wards.npz")[1]
+    code, out, _ = call("data", "show", "wards")
+    assert (code, "picture" in out, "classes: 2 of 2: ill, well" in out) == (0, False, True)
+    facts = json.loads(call("data", "show", "wards", "--json")[1])
+    assert (facts["input_shape"], facts["class_names"], facts["picture"]) == ([4], ["ill", "well"], None)
+    code, _, errors = call("data", "show", "wards", "--picture", "a.png")
+    assert (code, is_one_line(errors)) == (2, True)
+    assert "wards holds vectors, which have no picture" in errors
+
+
+def test_a_task_of_handwriting_refuses_a_general_set(call, tmp_path, draw_handwriting):
+    images, labels = draw_handwriting(0, 12)
+    np.savez(tmp_path / "a.npz", images=images, labels=labels, clients=np.arange(12) % 3)
+    assert call("data", "add", "plain", "--from", "a.npz")[0] == 0
+    values = {"name": "emnist62", "source": "plain", "num_clients": 1, "train_fraction": 1.0, "num_test_clients": 1}
+    with pytest.raises(CoreshotError, match=r"data set 'plain' was not added as handwriting; .* --as handwriting"):
+        decode_named(TASKS, values, "test", "task").make(0)
 
 
 def test_clients_are_made_where_there_are_none(call, tmp_path, draw_handwriting):
@@ -230,7 +278,8 @@ def nothing_to_read(folder, clients, write_form):
 BAD = {
     "truncated JSON": (
         truncated_json,
-        r"a.json: not valid JSON at character \d+ of \d+, in the data of client f0001_11 .*it may be cut short: get it again",
+        r"a.json: not valid JSON at character \d+ of \d+, in the data of client f0001_11 "
+        r".*it may be cut short: get it again",
     ),
     "JSON of something else": (
         leaf_with(lambda content: content.pop("num_samples")),
@@ -242,11 +291,11 @@ BAD = {
     ),
     "LEAF client with no images": (
         leaf_with(without_images),
-        r"a.json, client f0001_11: there are no images; leave this client out or give it images",
+        r"a.json, client f0001_11: there are no records; leave this client out or give it records",
     ),
     "LEAF number of samples": (
         leaf_with(lambda content: content["num_samples"].__setitem__(0, 7)),
-        r"a.json, client f0000_10: num_samples is 7, but there are 5 images and 5 labels",
+        r"a.json, client f0000_10: num_samples is 7, but there are 5 records and 5 labels",
     ),
     "LEAF lists of unequal length": (
         leaf_with(lambda content: content["users"].append("x")),
@@ -254,15 +303,17 @@ BAD = {
     ),
     "LEAF images of another size": (
         leaf_with(lambda content: content["user_data"]["f0001_11"]["x"][2].pop()),
-        r"a.json, client f0001_11: image 2 has 783 pixels, not 784; coreshot reads images of 28 x 28",
+        r"a.json, client f0001_11: record 2 has 783 numbers, not 784; mend or remove it",
     ),
     "LEAF with 63 labels": (
         leaf_with(lambda content: content["user_data"]["f0001_11"]["y"].__setitem__(3, 62)),
-        r"a.json, client f0001_11: label 62 of image 3 is none of the 62 classes \(0-9 are the digits, 10-35 A to Z, 36-61 a to z\); relabel",
+        r"a.json, client f0001_11: label 62 of image 3 is none of the 62 classes "
+        r"\(0-9 are the digits, 10-35 A to Z, 36-61 a to z\); relabel",
     ),
     "LEAF client in two files": (
         twice,
-        r"b.json, client f0000_10: this client was already in a.json, client f0000_10; point --from at files that have each client once",
+        r"b.json, client f0000_10: this client was already in a.json, client f0000_10; "
+        r"point --from at files that have each client once",
     ),
     "HDF5 without examples": (
         tff_with(lambda file: file.move("examples", "clients")),
@@ -274,11 +325,11 @@ BAD = {
     ),
     "HDF5 images of another size": (
         tff_with(change_pixels("f0002_12", (11, 32, 32))),
-        r"a.h5, client f0002_12: images have 32 x 32 pixels, and coreshot reads images of 28 x 28; resize them",
+        r"a.h5, client f0002_12: images have 32 x 32 pixels, and handwriting has images of 28 x 28; resize them",
     ),
     "HDF5 client with no images": (
         tff_with(no_rows),
-        r"a.h5, client f0000_10: there are no images",
+        r"a.h5, client f0000_10: there are no records",
     ),
     "HDF5 with labels missing": (
         tff_with(change_pixels("f0000_10", (4, 28, 28))),
@@ -291,7 +342,7 @@ BAD = {
     "HDF5 cut short": (cut(".h5"), r"a.h5: not a readable HDF5 file .* it may be cut short"),
     "parquet with a null writer": (
         parquet_with(lambda lines: lines[6].update(writer_id=None)),
-        r"a.parquet: writer_id of line 6 is null, so its image belongs to no client; fill or remove that line",
+        r"a.parquet: writer_id of line 6 is null, so its record belongs to no client; fill or remove that line",
     ),
     "parquet with a null label": (
         parquet_with(lambda lines: lines[0].update(character=None)),
@@ -299,7 +350,7 @@ BAD = {
     ),
     "parquet images of another size": (
         parquet_with(small_png),
-        r"client f0001_11, line 3: the image is 30 x 28, and coreshot reads images of 28 x 28",
+        r"client f0001_11, line 3: the record is 30 x 28 x 1, the others are 28 x 28 x 1; resize it",
     ),
     "parquet with a broken image": (
         parquet_with(lambda lines: lines[3].update(image={"bytes": b"PNG?", "path": None})),
@@ -317,11 +368,11 @@ BAD = {
     "npz cut short": (cut(".npz"), r"a.npz: not a readable npz file"),
     "npz without labels": (
         npz_with(labels=None),
-        r"a.npz: there is no array 'labels', only clients, images; save images and labels",
+        r"a.npz: there is no array 'labels' or 'y', only clients; save images or x, and labels or y",
     ),
     "npz with fewer labels": (
         npz_with(labels=np.zeros(3, int)),
-        r"a.npz: 24 images but 3 labels; give one for each image",
+        r"a.npz: 24 records but 3 labels; give one for each record",
     ),
     "npz with 63 labels": (
         npz_with(labels=np.arange(24) + 39),
@@ -329,7 +380,7 @@ BAD = {
     ),
     "npz images of another size": (
         npz_with(images=np.zeros((24, 32, 32), np.uint8)),
-        r"a.npz: images have 32 x 32 pixels",
+        r"a.npz, client-0: images have 32 x 32 pixels, and handwriting has images of 28 x 28",
     ),
     "npz of objects": (
         npz_with(clients=np.array([None] * 24)),
@@ -337,7 +388,7 @@ BAD = {
     ),
     "npz split": (
         npz_with(split=np.full(24, 3)),
-        r"a.npz: split of image 0 is 3; 0 is a training client, 1 a test client, 2 an extra one",
+        r"a.npz: split of record 0 is 3; 0 is a training client, 1 a test client, 2 an extra one",
     ),
     "npz without clients": (npz_with(clients=None), r"a.npz: says nothing of clients .*--partition dirichlet"),
     "npz without images": (
@@ -355,9 +406,9 @@ BAD = {
     ),
     "LEAF pixels of text": (
         leaf_with(lambda content: content["user_data"]["f0001_11"]["x"][0].__setitem__(3, "a")),
-        r"f0001_11: pixels are not numbers",
+        r"f0001_11: inputs are not numbers",
     ),
-    "HDF5 with a single pixel": (tff_with(single_values), r"a.h5, client f0000_10: a single value in place of images"),
+    "HDF5 with a single pixel": (tff_with(single_values), r"a.h5, client f0000_10: a single value in place of records"),
     "grey borders": (
         npz_with(images=np.full((24, 28, 28), 128, np.uint8)),
         r"a.npz: the background is ambiguous: .* say --background black or --background",
@@ -379,7 +430,7 @@ def test_bad_input_is_one_sentence_and_leaves_nothing(case, call, tmp_path, home
     make, complaint = BAD[case]
     (tmp_path / "source").mkdir()
     path = make(tmp_path / "source", three_clients, write_form)
-    code, _, errors = call("data", "add", "mine", "--from", path)
+    code, _, errors = call("data", "add", "mine", "--from", path, "--as", "handwriting")
     assert code == 2
     assert is_one_line(errors)
     assert re.search(complaint, errors), errors
@@ -401,6 +452,18 @@ MISTAKES = {
         ("add", "mine", "--from", "a.json", "--background", "grey"),
         "--background grey: it is black or white.",
     ),
+    "background of general data": (
+        ("add", "mine", "--from", "a.json", "--as", "general", "--background", "black"),
+        "--background black: only handwriting has a background; leave it out, or add --as handwriting.",
+    ),
+    "no such preparation": (
+        ("add", "mine", "--from", "a.json", "--as", "handwritting"),
+        "--as: preparation 'handwritting' does not exist (did you mean 'handwriting'?)",
+    ),
+    "transposed vectors": (
+        ("add", "mine", "--from", "a.json", "--as", "general", "--transpose"),
+        "--transpose: the records are vectors",
+    ),
     "no such partition": (("add", "mine", "--from", "a.json", "--partition", "dirichle"), "did you mean 'dirichlet'?"),
     "setting without partition": (
         ("add", "mine", "--from", "a.json", "--set", "alpha=1"),
@@ -412,13 +475,13 @@ MISTAKES = {
     ),
     "partition that cannot be": (
         ("add", "mine", "--from", "a.json", "--partition", "iid", "--set", "num_partitions=25"),
-        "24 images are fewer than the 25 that the partitions need",
+        "24 records are fewer than the 25 that the partitions need",
     ),
     "partition by nothing": (
         ("add", "mine", "--from", "a.json", "--partition", "natural_id", "--set", "partition_by=site"),
         "partition_by = 'site': the data has no such column; it has label.",
     ),
-    "show of nothing": (("show", "mine"), "data set 'mine' is not on the shelf"),
+    "show of nothing": (("show", "mine"), "data set 'mine' is not in the store"),
     "no checksum": (("get", "http://127.0.0.1:1/a.npz", "--sha256", "abc"), "a SHA-256 has 64 hexadecimal digits"),
     "no address": (("get", "a.npz", "--sha256", "0" * 64), "a.npz: not the address of a file"),
 }
@@ -450,7 +513,7 @@ def test_a_folder_in_the_way_is_left_alone(call, tmp_path, home, three_clients, 
     assert list((home / "mine").iterdir()) == []
 
 
-def test_a_shelf_that_cannot_be_written(call, tmp_path, home, three_clients, write_form):
+def test_a_store_that_cannot_be_written(call, tmp_path, home, three_clients, write_form):
     home.write_text("a file, not a folder")
     write_form[".json"](tmp_path / "a.json", three_clients)
     code, _, errors = call("data", "add", "mine", "--from", "a.json")
@@ -465,7 +528,7 @@ def test_a_full_disk_leaves_nothing(call, tmp_path, home, three_clients, write_f
     def no_room(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(convert, "_write_labels", no_room)
+    monkeypatch.setattr(convert, "_write_targets", no_room)
     write_form[".json"](tmp_path / "a.json", three_clients)
     code, _, errors = call("data", "add", "mine", "--from", "a.json")
     assert (code, is_one_line(errors)) == (2, True)

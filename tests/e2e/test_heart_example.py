@@ -1,4 +1,4 @@
-"""The example that data owners see first runs as it stands, on hospitals that are drawn: near the pooled model, in one small file."""
+"""The first example for data owners runs as it stands, on drawn hospitals: near the pooled model, in one small file."""
 
 import json
 import subprocess

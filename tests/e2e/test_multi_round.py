@@ -1,4 +1,4 @@
-"""Rounds from the command line: a run that is killed in the middle of them goes on from its checkpoint, and one sentence for every mistake."""
+"""Rounds from the command line: a run that is killed goes on from its checkpoint; one sentence for every mistake."""
 
 import json
 import os
@@ -9,7 +9,6 @@ import time
 import tomllib
 from dataclasses import replace
 
-import jax
 import jax.numpy as jnp
 import pytest
 
@@ -96,11 +95,7 @@ def preset(tmp_path_factory):
 @pytest.fixture(scope="module")
 def start(preset):
     """`coreshot run` of the preset in a process of its own, which finds what this one has compiled."""
-    cache = {
-        "JAX_COMPILATION_CACHE_DIR": jax.config.jax_compilation_cache_dir,
-        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0.1",
-    }
-    environment = {**os.environ, **cache, "JAX_PLATFORMS": "cpu", "PYTHONUNBUFFERED": "1"}
+    environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
 
     def begin(folder):
         command = [sys.executable, "-m", "coreshot", "run", str(preset), "--out", str(folder)]

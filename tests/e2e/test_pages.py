@@ -1,4 +1,4 @@
-"""Both pages in a real browser: what they show is there, nothing is fetched, nothing is wrong, and a phone or a keyboard is enough."""
+"""Both pages in a real browser: all is shown, nothing is fetched or wrong, and a phone or a keyboard is enough."""
 
 import shutil
 from dataclasses import dataclass, field
@@ -141,7 +141,7 @@ def test_it_fits_a_phone(visit, page_path):
 
 
 def test_a_keyboard_reaches_everything(visit, page_path):
-    """Tab comes to every link, control, fold and table that scrolls, in the order of the page, and each shows that it has the focus."""
+    """Tab comes to every link, control, fold and table that scrolls, in the order of the page, and shows the focus."""
     seen = visit(page_path[1], DESK)
     wanted = seen.page.eval_on_selector_all(
         "a[href], summary, input, [tabindex='0']", "all => all.filter(one => one.checkVisibility()).length"
@@ -165,7 +165,8 @@ def test_a_keyboard_reaches_everything(visit, page_path):
     assert seen.page.evaluate("document.querySelector('details').open")
 
 
-BAD = """<!doctype html><title>bad</title><img src="http://127.0.0.1:9/x.png" alt=""><script>console.log("hello"); nowhere()</script>
+BAD = """<!doctype html><title>bad</title><img src="http://127.0.0.1:9/x.png" alt="">
+<script>console.log("hello"); nowhere()</script>
 <div style="width: 900px">wide</div>"""
 
 

@@ -1,4 +1,4 @@
-"""The grid search: every combination once, the best first, and a combination that breaks down is a result, not the end."""
+"""The grid search: every combination once, the best first; a combination that breaks down is a result like others."""
 
 import json
 

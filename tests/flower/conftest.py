@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
 import psutil
 import pytest
@@ -58,12 +57,8 @@ def as_task(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="session")
 def environment() -> dict[str, str]:
-    """One cache of compiled programs for all processes: the local run fills it."""
-    cache = {
-        "JAX_COMPILATION_CACHE_DIR": jax.config.values["jax_compilation_cache_dir"],
-        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
-    }
-    return {**os.environ, "JAX_PLATFORMS": "cpu", "COLUMNS": "160", **cache}
+    """All processes share one cache of compiled programs, also of those that compile in no time."""
+    return {**os.environ, "COLUMNS": "160", "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
 
 
 @pytest.fixture(scope="session")

@@ -30,9 +30,9 @@ def study(make_study):
 
 
 @pytest.fixture
-def site(study, make_points, tmp_path):
+def site(study, sample_points, tmp_path):
     """Ask this site, with these settings of its node, and see what it sends."""
-    points = make_points("classification", 0, 12)
+    points = sample_points("classification", 0, 12)
 
     def ask(x=points.x, y=points.y, seconds=600.0, **config):
         path = tmp_path / "data.npz"
@@ -53,9 +53,9 @@ def site(study, make_points, tmp_path):
     return ask
 
 
-def test_it_sends_the_bytes_of_distill_and_nothing_else(site, study, make_points):
+def test_it_sends_the_bytes_of_distill_and_nothing_else(site, study, sample_points):
     reply = site(study_hash=study.hash, seconds_limit=500.0)
-    points = make_points("classification", 0, 12)
+    points = sample_points("classification", 0, 12)
     assert decode_records(reply.content) == distill(study, points.x, np.asarray(points.y), client="site-1")
     assert sorted(reply.content) == ["arrays", "header"]
     assert sorted(reply.content["header"]) == ["client", "format", "kind", "releases", "round", "study"]

@@ -119,9 +119,9 @@ class PretendedGrid:
 
 
 @pytest.fixture
-def federate(study, make_points):
+def federate(study, sample_points):
     def run(nodes, num_clients=3, replies=None, **wait):
-        clients = {f"client-{index}": make_points("classification", index, 6 + index) for index in range(num_clients)}
+        clients = {f"client-{index}": sample_points("classification", index, 6 + index) for index in range(num_clients)}
         local: dict = {}  # first: it compiles, and those who are waited for below have little time
         simulate(jax.random.key(0), study, clients, Ledger(), replies=local)
         grid, said, notes = PretendedGrid(dict(enumerate(nodes)), clients), [], []

@@ -1,4 +1,5 @@
-"""Makes fedjax.safetensors: what FedJAX computes for FedAvg, MIME and MimeLite, and everything needed to compute the same with coreshot.
+"""Makes fedjax.safetensors: what FedJAX computes for FedAvg, MIME and MimeLite, and everything needed to compute the
+same with coreshot.
 
 Run in an environment of its own, from this folder:
 
@@ -6,7 +7,8 @@ Run in an environment of its own, from this folder:
     fedjax-env/bin/pip install -r ../../benchmarks/fedjax-requirements.txt
     fedjax-env/bin/python make_fedjax.py
 
-Three clients of different sizes, a small MLP (2 -> 8 -> 3, tanh), five rounds; the batches are FedJAX's own, recorded by an index that travels
+Three clients of different sizes, a small MLP (2 -> 8 -> 3, tanh), five rounds; the batches are FedJAX's own, recorded
+by an index that travels
 with the examples.
 """
 

@@ -1,4 +1,4 @@
-"""Audits with a known answer: Gaussians, copies, classes of one record. A killed audit continues and keeps no record."""
+"""Audits with a known answer: Gaussians, copies, classes of one record. A killed audit continues; no record is kept."""
 
 import json
 import math
@@ -32,10 +32,10 @@ from coreshot.config import decode_named
 from coreshot.data import FederatedData
 from coreshot.errors import CoreshotError
 from coreshot.methods import METHODS
-from coreshot.privacy.accounting import epsilon_of
+from coreshot.privacy.accounting import compute_epsilon
 from coreshot.privacy.releases import Release
 from coreshot.study import Study
-from coreshot.types import points_of
+from coreshot.types import make_points
 
 CLASS_MEAN = {"name": "class_mean", "num_points": 4}
 SUBSET = {"name": "random_subset", "num_points": 4}
@@ -151,7 +151,7 @@ def test_messages_without_randomness():
 @pytest.mark.parametrize("mean", [0.2, 1.0, 2.5])
 def test_epsilon_of_two_gaussians_is_the_accountants(mean):
     assert gaussian_epsilon(mean, 1e-5) == pytest.approx(
-        epsilon_of((Release("a", "b", "gaussian", 1.0, 1 / mean),), 1e-5), rel=2e-3
+        compute_epsilon((Release("a", "b", "gaussian", 1.0, 1 / mean),), 1e-5), rel=2e-3
     )
     assert gaussian_epsilon(0.0, 1e-5) == gaussian_epsilon(1e-9, 1e-5) == 0
 
@@ -175,7 +175,9 @@ def test_negative_control_a_claim_of_half_the_mean_is_refuted():
 
 
 def test_a_threshold_chosen_on_what_is_counted_would_be_too_sure():
-    """Why trials are split: with no difference at all, the best of 400 thresholds shows one more often than the confidence allows."""
+    """Why trials are split: with no difference at all, the best of 400 thresholds shows one more often than the
+    confidence allows.
+    """
     seen = [gaussians(seed, 0.0, 1000) for seed in range(200)]
     assert sum(gaussian_mean(Attack(one, one), 0.8) > 0 for one in seen) > 40
     assert sum(gaussian_mean(halves(seed, 0.0, 1000), 0.8) > 0 for seed in range(200)) <= 40
@@ -203,11 +205,11 @@ def test_a_perfect_attack_is_bounded_by_its_number_of_trials():
 
 
 def test_distances_by_hand():
-    records = points_of([[0.0, 0.0], [3.0, 4.0], [3.0, 5.0], [3.0, 5.0]], np.eye(3)[[0, 1, 2, 2]])
+    records = make_points([[0.0, 0.0], [3.0, 4.0], [3.0, 5.0], [3.0, 5.0]], np.eye(3)[[0, 1, 2, 2]])
     assert between_records(records).tolist() == [5, 1, 0, 0]
     assert to_records(np.array([[0.0, 1.0], [3.0, 4.0]]), records).tolist() == [1, 0]
     assert single_record_classes(records) == {0: 0, 1: 1}
-    assert between_records(points_of([[1.0]], [[1.0]])).tolist() == [math.inf]
+    assert between_records(make_points([[1.0]], [[1.0]])).tolist() == [math.inf]
 
 
 def test_copies_are_counted_and_points_of_their_own_are_not():
@@ -218,12 +220,12 @@ def test_copies_are_counted_and_points_of_their_own_are_not():
 
 
 def test_a_canary_is_far_off_and_of_the_rarest_class():
-    points = points_of([[0.0, 5.0], [0.1, 1.0], [1.0, 4.9]], np.eye(3)[[0, 0, 1]])
+    points = make_points([[0.0, 5.0], [0.1, 1.0], [1.0, 4.9]], np.eye(3)[[0, 0, 1]])
     planted = make_canary(points, "classification")
     assert np.asarray(planted.x).tolist() == [[1.0, 1.0]]
     assert np.asarray(planted.y).tolist() == [[0, 0, 1]]
     assert np.asarray(
-        make_canary(points_of([[0.0], [1.0], [1.0]], [[-3.0], [1.0], [1.0]]), "regression").y
+        make_canary(make_points([[0.0], [1.0], [1.0]], [[-3.0], [1.0], [1.0]]), "regression").y
     ).tolist() == [[-3.0]]
 
 
@@ -234,7 +236,7 @@ def data(make_points):
     label = np.zeros(24, int)
     label[5] = 1
     other = make_points("classification", 1, 24)
-    return FederatedData("classification", {"a": points_of(lonely.x, np.eye(2)[label]), "b": other}, other, None)
+    return FederatedData("classification", {"a": make_points(lonely.x, np.eye(2)[label]), "b": other}, other, None)
 
 
 @pytest.fixture(scope="module")
@@ -265,12 +267,14 @@ def test_the_most_exposed_record_is_the_one_of_its_class(make_method, data):
 
 
 def test_a_record_alone_in_its_class_is_found_in_class_means(make_study, data, tmp_path):
-    """One of two means is the record itself. (Its class is then gone from the other set, which a learner refuses, so there are three classes.)"""
+    """One of two means is the record itself. (Its class is then gone from the other set, which a learner refuses,
+    so there are three classes.)
+    """
     plain = make_study(learner=CLASS_MEAN)
     study = replace(plain, agreement=replace(plain.agreement, num_outputs=3))
     label = np.arange(24) % 2
     label[5] = 2
-    points = points_of(data.clients["b"].x, np.eye(3)[label])
+    points = make_points(data.clients["b"].x, np.eye(3)[label])
     found = run_audit(make_subject(study, replace(data, clients={"b": points})), NUM, tmp_path)
     assert found.record == 5
     assert found.membership.auc.value > 0.99

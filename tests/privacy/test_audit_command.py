@@ -101,7 +101,8 @@ def test_a_plan_writes_nothing(call, preset, no_leftovers):
 MISTAKES = {
     "neither": (
         (),
-        "name what to audit, by --learner or by --method; preset tiny has learners class_mean; methods fed_avg, private",
+        "name what to audit, by --learner or by --method; "
+        "preset tiny has learners class_mean; methods fed_avg, private",
     ),
     "both": (("--learner", "class_mean", "--method", "private"), "name what to audit"),
     "unknown learner": (("--learner", "clas_mean"), "did you mean 'class_mean'?"),

@@ -1,4 +1,6 @@
-"""The audit against the private mechanism, in 20 configurations: it never accuses noise that is there, and half the noise it catches."""
+"""The audit against the private mechanism, in 20 configurations: it never accuses noise that is there, and half the
+noise it catches.
+"""
 
 import numpy as np
 import pytest
@@ -9,13 +11,13 @@ from coreshot.audit.bound import lower_bound
 from coreshot.audit.statistics import moment_statistic
 from coreshot.config import decode_named
 from coreshot.methods import METHODS
-from coreshot.methods.private_spectral import CROSS_SHARE, STATISTICS, _rows
+from coreshot.methods.private_spectral import CROSS_SHARE, STATISTICS, moment_rows
 from coreshot.privacy import gaussian_moments
 from coreshot.privacy.gaussian_moments import LABEL_UNIT, UNIT, Deviations, noisy_moments
-from coreshot.privacy.guarded_records import behind_doors
+from coreshot.privacy.guarded_records import guard_records
 from coreshot.privacy.promise import promised_epsilon
 from coreshot.study import Study
-from coreshot.types import points_of
+from coreshot.types import make_points
 
 CONFIDENCE = 0.999  # of each bound: in 20 of them one false accusation has a chance of 2 %, at the very most
 # Trials with and without the canary, by epsilon: about as many as half the noise needs to be caught.
@@ -46,14 +48,14 @@ def audited(study, seed, num_trials):
     """As `coreshot audit`, less the wire: the mechanism itself, thousands of times on the same rows."""
     draws = np.random.default_rng(seed)
     num = 20 + 5 * seed
-    points = points_of(draws.normal(size=(num, 2)), np.eye(2)[draws.integers(2, size=num)])
-    rows, labels = _rows(study.method.map_of(study.model, study.shared_key), points)
+    points = make_points(draws.normal(size=(num, 2)), np.eye(2)[draws.integers(2, size=num)])
+    rows, labels = moment_rows(study.method.draw_public(study.model, study.shared_key), points)
 
     def statistics(num_records):
         def rows_of(_):
             return rows[:num_records], labels[:num_records]
 
-        doors = [behind_doors({"a": points}, study.releases)["a"] for _ in range(num_trials)]  # each opens once
+        doors = [guard_records({"a": points}, study.releases)["a"] for _ in range(num_trials)]  # each opens once
         noisy = [noisy_moments(records, STATISTICS, rows_of, CROSS_SHARE) for records in doors]
         gram = symmetric(np.stack([one.gram for one in noisy]) / UNIT**2, rows.shape[1])
         cross = np.stack([one.cross for one in noisy]) / (UNIT * LABEL_UNIT)
@@ -93,7 +95,9 @@ def test_half_the_noise_is_caught_in_most_of_them(make_private, monkeypatch):
 
 
 def test_the_score_is_as_good_as_the_noise_allows(make_private):
-    """The best attack on N(0, z^2) against N(1, z^2) has the AUC Phi(1 / (z sqrt(2))), and nothing the mechanism does makes it easier."""
+    """The best attack on N(0, z^2) against N(1, z^2) has the AUC Phi(1 / (z sqrt(2))), and nothing the mechanism
+    does makes it easier.
+    """
     study = make_private(4.0, 0)
     seen = audited(study, 0, 3000)
     expected = norm.cdf(1 / study.releases[0].noise_multiplier / np.sqrt(2))

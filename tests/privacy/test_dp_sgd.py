@@ -1,4 +1,6 @@
-"""DP-SGD does what its accountant is told: Poisson batches, clipped gradients of single records, the declared noise, empty batches that count."""
+"""DP-SGD does what its accountant is told: Poisson batches, clipped gradients of single records, the declared noise,
+empty batches that count.
+"""
 
 import jax
 import jax.numpy as jnp
@@ -12,12 +14,12 @@ from jax.flatten_util import ravel_pytree
 from coreshot.errors import CoreshotError
 from coreshot.models import Model
 from coreshot.models.networks import ConvNet, Mlp
-from coreshot.models.optimizers import Optimizer
+from coreshot.models.training import Optimizer
 from coreshot.privacy.dp_sgd import _normal, poisson_batches, private_descent
 from coreshot.privacy.guarded_records import Records
 from coreshot.privacy.per_example_gradients import _lengths, clipped_sum
 from coreshot.privacy.releases import Release
-from coreshot.types import Points, points_of
+from coreshot.types import Points, make_points
 
 SGD = Optimizer(name="sgd", step_size=1.0)
 
@@ -42,8 +44,8 @@ def model(make_model):
 
 
 @pytest.fixture(scope="module")
-def points(make_points):
-    return make_points("classification", 0, 16)
+def points(sample_points):
+    return sample_points("classification", 0, 16)
 
 
 @pytest.fixture(scope="module")
@@ -87,10 +89,12 @@ def test_the_sum_is_of_single_records_clipped(model, points, start, clip):
 )
 @pytest.mark.parametrize("num_records", [1, 7, 10])
 def test_the_sum_is_right_for_every_kind_of_layer(network, num_records):
-    """Convolutions, pooling, normalisation, dense layers; and of batches that are no multiple of what is done at once."""
+    """Convolutions, pooling, normalisation, dense layers; and of batches that are no multiple of what is done at
+    once.
+    """
     model = Model(network, "classification", (9, 9, 2), 3, 1.0, 1.0)
     draws = np.random.default_rng(1)
-    points = points_of(draws.normal(size=(num_records, 9, 9, 2)), np.eye(3)[draws.integers(3, size=num_records)])
+    points = make_points(draws.normal(size=(num_records, 9, 9, 2)), np.eye(3)[draws.integers(3, size=num_records)])
     params = jax.tree.map(
         lambda weight: weight + 0.1 * draws.normal(size=weight.shape).astype(np.float32), model.init(jax.random.key(0))
     )
@@ -101,11 +105,11 @@ def test_the_sum_is_right_for_every_kind_of_layer(network, num_records):
     assert np.allclose(summed(model, params, points, np.ones(num_records, bool), clip), expected, atol=1e-5 * clip)
 
 
-def test_clients_of_different_sizes_one_after_the_other(model, make_points, start):
+def test_clients_of_different_sizes_one_after_the_other(model, sample_points, start):
     """Each size is traced anew, with all layers heard."""
     declared = release(sensitivity=1e6, noise_multiplier=1e-12, num_steps=1)
     for num_points in (16, 40):
-        points = make_points("classification", 0, num_points)
+        points = sample_points("classification", 0, num_points)
         found = ends(model, points, start, declared) - np.asarray(ravel_pytree(start)[0])
         assert np.allclose(found[0], -gradients_by_hand(model, start, points).sum(axis=0) / 4, atol=1e-4)
 
@@ -115,7 +119,7 @@ def test_clients_of_different_sizes_one_after_the_other(model, make_points, star
 def test_one_record_moves_the_sum_by_at_most_the_clip(compiled_sum, model, start, seed, clip, weights):
     """Of random records, large and small, under random weights: each in turn is left out."""
     draws = np.random.default_rng(seed)
-    points = points_of(
+    points = make_points(
         10.0 ** draws.uniform(-3, 20, size=(8, 1)) * draws.normal(size=(8, 2)), np.eye(2)[draws.integers(2, size=8)]
     )
     params = jax.tree.map(
@@ -140,7 +144,9 @@ def test_some_record_moves_the_sum_by_nearly_the_clip(model, start, points):
 
 
 def test_a_slope_whose_square_vanishes_has_a_length_all_the_same():
-    """Inputs of 1e18 and slopes of 1e-19: their product is what counts, and squaring the slopes in float32 would make it nothing."""
+    """Inputs of 1e18 and slopes of 1e-19: their product is what counts, and squaring the slopes in float32 would
+    make it nothing.
+    """
     slopes, inputs = jnp.full((1, 2), 1e-20), jnp.full((1, 4), 1e18)
     found = float(_lengths({}, {("a",): slopes}, {("a",): inputs})[0])
     assert found == pytest.approx(np.sqrt(2) * 1e-20 * 2e18, rel=1e-5)
@@ -154,7 +160,9 @@ def test_a_record_whose_gradient_is_not_finite_counts_as_none(model, points, sta
 
 
 def test_batches_are_poisson():
-    """Independent of each other and of how many records there are, with the rate that was declared; sizes vary, and some are empty."""
+    """Independent of each other and of how many records there are, with the rate that was declared; sizes vary,
+    and some are empty.
+    """
     drawn = poisson_batches(5, 0.2, 20_000)
     assert np.allclose(drawn.mean(axis=0), 0.2, atol=0.015)
     sizes = drawn.sum(axis=1)
@@ -182,8 +190,10 @@ def test_a_step_adds_the_declared_noise_and_divides_by_the_declared_size(model, 
 
 
 def test_records_are_drawn_with_the_declared_rate_in_every_step(model, start):
-    """Without noise, one record: how often does a run of one step move, of three steps how far on the average, beside a step that always has it?"""
-    alone = points_of([[0.5, -1.0]], [[1.0, 0.0]])
+    """Without noise, one record: how often does a run of one step move, of three steps how far on the average,
+    beside a step that always has it?
+    """
+    alone = make_points([[0.5, -1.0]], [[1.0, 0.0]])
     flat = np.asarray(ravel_pytree(start)[0])
 
     def moved(rate, num_steps, num_runs):

@@ -1,4 +1,6 @@
-"""coreshot frontier: quality beside leaks, of every arm, from the same run and the same audits as the two commands make."""
+"""coreshot frontier: quality beside leaks, of every arm, from the same run and the same audits as the two commands
+make.
+"""
 
 import json
 

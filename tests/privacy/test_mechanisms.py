@@ -1,4 +1,6 @@
-"""Each release's difference stays within its declared sensitivity; the noise is what the accountant was told; nothing else gets at the records."""
+"""Each release's difference stays within its declared sensitivity; the noise is what the accountant was told; nothing
+else gets at the records.
+"""
 
 import ast
 import math
@@ -14,7 +16,7 @@ from hypothesis import strategies as st
 
 import coreshot
 from coreshot.errors import CoreshotError
-from coreshot.privacy.accounting import Privacy, epsilon_of, noise_multiplier
+from coreshot.privacy.accounting import Privacy, compute_epsilon, noise_multiplier
 from coreshot.privacy.gaussian_moments import (
     LABEL_UNIT,
     UNIT,
@@ -28,7 +30,7 @@ from coreshot.privacy.guarded_records import Records
 from coreshot.privacy.noise import rounded_gaussian, standard_normal
 from coreshot.privacy.releases import Release
 from coreshot.spectral.features import BIAS, RandomConv, RandomVector, unit_map
-from coreshot.types import points_of
+from coreshot.types import make_points
 
 SHARE = 0.8
 GAUSSIAN = Release("statistics", "test", "gaussian", 1.0, 0.6, delta=1e-5)
@@ -58,7 +60,9 @@ def analytic_epsilon(multiplier, delta):
 )
 @settings(max_examples=300, deadline=None)
 def test_one_record_moves_the_moments_by_at_most_one(seed, num, size, outputs, scale, odd):
-    """Of any rows, long, short or absurd: the released vector, in the mechanism's own weighting, in whole numbers, so without any tolerance."""
+    """Of any rows, long, short or absurd: the released vector, in the mechanism's own weighting, in whole
+    numbers, so without any tolerance.
+    """
     draws = np.random.default_rng(seed)
     rows, labels = scale * draws.normal(size=(num, size)), scale * draws.normal(size=(num, outputs))
     rows[0, 0] = odd if odd else rows[0, 0]
@@ -114,22 +118,22 @@ def test_calibrated_noise_keeps_the_promise_and_wastes_little(epsilon):
     """By dp-accounting's answer and by the closed form, which knows nothing of it."""
     privacy = Privacy(epsilon=epsilon, delta=1e-5)
     multiplier = noise_multiplier(privacy)
-    assert epsilon_of((Release("a", "b", "gaussian", 1.0, multiplier),), 1e-5) <= epsilon
+    assert compute_epsilon((Release("a", "b", "gaussian", 1.0, multiplier),), 1e-5) <= epsilon
     assert analytic_epsilon(multiplier, 1e-5) == pytest.approx(epsilon, rel=2e-3)
     assert analytic_epsilon(multiplier / 2, 1e-5) > 1.5 * epsilon
 
 
 def test_releases_compose_and_an_exact_one_spoils_everything():
     noisy = Release("a", "b", "gaussian", 1.0, 2.0)
-    assert epsilon_of((noisy, noisy), 1e-5) == pytest.approx(analytic_epsilon(2 / math.sqrt(2), 1e-5), rel=2e-3)
-    assert epsilon_of((noisy, Release("c", "d")), 1e-5) == math.inf
+    assert compute_epsilon((noisy, noisy), 1e-5) == pytest.approx(analytic_epsilon(2 / math.sqrt(2), 1e-5), rel=2e-3)
+    assert compute_epsilon((noisy, Release("c", "d")), 1e-5) == math.inf
 
 
 def test_sampled_steps_cost_less_than_whole_ones():
     privacy = Privacy(epsilon=3.0, delta=1e-5)
     assert noise_multiplier(privacy, 100, 0.1) < noise_multiplier(privacy, 100) / 3
     release = Release("experts", "test", "dp_sgd", 1.0, noise_multiplier(privacy, 100, 0.1), 100, 0.1, 1e-5)
-    assert epsilon_of((release,), 1e-5) <= 3.0
+    assert compute_epsilon((release,), 1e-5) <= 3.0
 
 
 def test_the_sampler_is_normal_to_the_tails():
@@ -159,7 +163,7 @@ def test_what_is_released_has_the_noise_that_the_accountant_was_told(num_sharers
     release = Release("statistics", "test", "gaussian", 1.0, 0.6, delta=1e-5, num_sharers=num_sharers)
     draws = np.random.default_rng(0)
     size, rows, labels = 60, draws.normal(size=(9, 60)), np.eye(40)[draws.integers(40, size=9)]
-    points = points_of(np.zeros((9, 1)), np.zeros((9, 1)))
+    points = make_points(np.zeros((9, 1)), np.zeros((9, 1)))
     exact = exact_moments(rows, labels)
     noisy = [
         noisy_moments(Records(points, [release]), "statistics", lambda _: (rows, labels), SHARE) for _ in range(20)
@@ -184,7 +188,7 @@ def test_triangle_and_matrix():
 
 
 def test_records_open_for_declared_releases_only():
-    points = points_of([[1.0]], [[1.0]])
+    points = make_points([[1.0]], [[1.0]])
     records = Records(points, [Release("start", "the mean"), GAUSSIAN])
     assert records.exact("start") is points
     with pytest.raises(CoreshotError, match="declares start, statistics; declare it"):
@@ -200,7 +204,7 @@ def test_records_open_for_declared_releases_only():
 
 def test_a_release_is_made_once():
     """A second draw of noise on the same records would be a second release, which nobody has accounted for."""
-    records = Records(points_of([[1.0]], [[1.0]]), [GAUSSIAN])
+    records = Records(make_points([[1.0]], [[1.0]]), [GAUSSIAN])
     rows = np.ones((1, 2)), np.ones((1, 1))
     noisy_moments(records, "statistics", lambda _: rows, SHARE)
     with pytest.raises(CoreshotError, match="accounted for 1 steps, of which 0 are left, not 1"):
@@ -208,7 +212,7 @@ def test_a_release_is_made_once():
 
 
 def test_noise_for_another_sensitivity_is_not_taken_for_ours():
-    records = Records(points_of([[1.0]], [[1.0]]), [replace(GAUSSIAN, sensitivity=10.0)])
+    records = Records(make_points([[1.0]], [[1.0]]), [replace(GAUSSIAN, sensitivity=10.0)])
     with pytest.raises(CoreshotError, match=r"declares a sensitivity of 10\.0, not 1"):
         noisy_moments(records, "statistics", lambda _: (np.ones((1, 2)), np.ones((1, 1))), SHARE)
 

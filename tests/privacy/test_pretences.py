@@ -1,4 +1,6 @@
-"""What nobody can pretend: arrays that are not the study's, a second promise beside the one that is read, a secure sum over a network."""
+"""What nobody can pretend: arrays that are not the study's, a second promise beside the one that is read, a secure
+sum over a network.
+"""
 
 import io
 from dataclasses import replace
@@ -12,7 +14,7 @@ from coreshot.errors import CoreshotError
 from coreshot.experiments.preset import load_preset
 from coreshot.fitted.inspection import inspect_message
 from coreshot.methods import METHODS
-from coreshot.privacy.guarded_records import behind_doors
+from coreshot.privacy.guarded_records import guard_records
 from coreshot.privacy.promise import promise
 from coreshot.privacy.releases import Release
 from coreshot.runtime.worker_main import answer_job
@@ -101,7 +103,7 @@ def test_no_site_answers_for_a_secure_sum(study_path, tmp_path):
     assert (head["kind"], parts) == ("unmasked", [])
 
 
-def test_a_sharer_that_is_told_of_others_than_agreed_adds_no_part(make_study, make_points):
+def test_a_sharer_that_is_told_of_others_than_agreed_adds_no_part(make_study, sample_points):
     """A server that invites a client alone would get its share of the noise without a mask."""
     values = {
         "name": "private_spectral",
@@ -114,7 +116,7 @@ def test_a_sharer_that_is_told_of_others_than_agreed_adds_no_part(make_study, ma
     )
     for names in ('["a"]', '["a","b","b"]', '["b","c","d"]', '["a","b","c","d"]', "7", '{"a": 1}', "[1, 2, 3]", "no"):
         invitation = Message("invitation", 0, {"sharers": np.frombuffer(names.encode(), np.uint8)})
-        asked = behind_doors({"a": make_points("classification", 0, 9)}, study.releases)
+        asked = guard_records({"a": sample_points("classification", 0, 9)}, study.releases)
         with pytest.raises(CoreshotError, match="a secure sum of 3"):
             study.method.reply(jax.random.key(0), study.model, asked, [invitation], study.shared_key, lambda _: None)
 

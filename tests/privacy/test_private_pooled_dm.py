@@ -1,4 +1,6 @@
-"""Pooled private DM: one record moves a release by at most what is declared, the noise is there, sums are sums, and the audit finds no more."""
+"""Pooled private DM: one record moves a release by at most what is declared, the noise is there, sums are sums, and
+the audit finds no more.
+"""
 
 import itertools
 import json
@@ -25,13 +27,13 @@ from coreshot.methods import METHODS
 from coreshot.models import Model
 from coreshot.models.networks import Mlp
 from coreshot.privacy import gaussian_moments
-from coreshot.privacy.accounting import epsilon_of, noise_multiplier
+from coreshot.privacy.accounting import compute_epsilon, noise_multiplier
 from coreshot.privacy.gaussian_moments import CROSS_UNIT, exact_moments
-from coreshot.privacy.guarded_records import behind_doors
+from coreshot.privacy.guarded_records import guard_records
 from coreshot.privacy.promise import promise
 from coreshot.runtime.simulate import simulate
 from coreshot.study import Study
-from coreshot.types import Points, pad_points, points_of
+from coreshot.types import Points, make_points, pad_points
 from coreshot.wire.ledger import Ledger
 
 NAMES = tuple("abc")
@@ -57,14 +59,14 @@ def make_pooled(make_study):
 
 
 @pytest.fixture(scope="module")
-def clients(make_points):
-    return {name: make_points("classification", seed, 30 + seed) for seed, name in enumerate(NAMES)}
+def clients(sample_points):
+    return {name: sample_points("classification", seed, 30 + seed) for seed, name in enumerate(NAMES)}
 
 
 def replies_of(study, clients, key=0):
     state = study.method.init(None, study.model, study.shared_key)
     invitation = study.method.send(None, study.model, state, tuple(clients))
-    asked = behind_doors(clients, study.releases)
+    asked = guard_records(clients, study.releases)
     answers = study.method.reply(
         jax.random.key(key), study.model, asked, [invitation.message], study.shared_key, lambda clients: None
     )
@@ -83,7 +85,7 @@ def received(study, replies, state=None):
 
 def exact_sums(study, clients):
     """Of all records, by a sum that knows nothing of whole numbers."""
-    networks = study.method.networks_of(study.model, study.shared_key)
+    networks = study.method.draw_public(study.model, study.shared_key)
     return sum(
         feature_rows(study.model, networks, np.asarray(points.x)).T @ np.asarray(points.y)
         for points in clients.values()
@@ -105,7 +107,9 @@ def without_noise(monkeypatch, share=0.0):
 
 
 def moved_by_one_record(seed, num, scale, num_networks):
-    """How far the exact release moves when one of the records goes, over the declared sensitivity; in whole numbers, so without any tolerance."""
+    """How far the exact release moves when one of the records goes, over the declared sensitivity; in whole
+    numbers, so without any tolerance.
+    """
     draws = np.random.default_rng(seed)
     x, y = scale * draws.normal(size=(num, 2)).astype(np.float32), np.eye(2)[draws.integers(2, size=num)]
     networks = draw_networks(MODEL, jax.random.key(seed % 7), num_networks, "test")
@@ -159,7 +163,9 @@ def errors_of(study, clients, num_releases=60):
 
 @pytest.mark.parametrize("num_sharers", [None, 3])
 def test_the_sums_carry_the_noise_that_is_declared(make_pooled, clients, num_sharers, monkeypatch):
-    """60 x 13 x 2 numbers: a deviation is known to 1 / sqrt(2 x 1560) = 1.8 %, and four times that is allowed. Half the noise fails."""
+    """60 x 13 x 2 numbers: a deviation is known to 1 / sqrt(2 x 1560) = 1.8 %, and four times that is allowed.
+    Half the noise fails.
+    """
     study = make_pooled(num_sharers=num_sharers)
     (release,) = study.releases
     expected = release.sensitivity * release.noise_multiplier * math.sqrt(3 / 2 if num_sharers else len(clients))
@@ -177,7 +183,7 @@ def test_the_promise_is_what_was_asked_for(make_pooled, epsilon, num_sharers):
     study = make_pooled(privacy={"epsilon": epsilon, "delta": 1e-5}, num_sharers=num_sharers)
     (release,) = study.releases
     assert (release.mechanism, release.sensitivity, release.num_sharers) == ("gaussian", 1.0, num_sharers or 1)
-    assert 0.98 * epsilon < epsilon_of(study.releases, 1e-5) <= epsilon
+    assert 0.98 * epsilon < compute_epsilon(study.releases, 1e-5) <= epsilon
     assert f"epsilon = {epsilon:g} and delta = 1e-05" in promise(study.releases)
 
 
@@ -217,12 +223,14 @@ def test_order_and_lateness_do_not_matter_and_a_client_can_leave(make_pooled, cl
         received(study, {})
 
 
-def test_pooled_class_means_approach_the_true_ones_as_clients_grow(make_pooled, make_points):
-    """The noise of M clients adds up to sqrt(M), their records to M: with 36 clients for 4 the error is a third, and one client's does not shrink."""
+def test_pooled_class_means_approach_the_true_ones_as_clients_grow(make_pooled, sample_points):
+    """The noise of M clients adds up to sqrt(M), their records to M: with 36 clients for 4 the error is a third,
+    and one client's does not shrink.
+    """
     study = make_pooled()
 
     def error(num_clients, num_seen=None):
-        clients = {f"{index:02}": make_points("classification", index, 40) for index in range(num_clients)}
+        clients = {f"{index:02}": sample_points("classification", index, 40) for index in range(num_clients)}
         exact = exact_sums(study, clients)
         truth = (exact[:-1] / exact[-1]).T.reshape(CLASSES, 3, 4)
         replies = dict(list(replies_of(study, clients).items())[:num_seen])
@@ -243,12 +251,12 @@ def test_pooled_class_means_approach_the_true_ones_as_clients_grow(make_pooled, 
 
 def test_a_class_is_trusted_as_far_as_it_stands_out_of_the_noise(make_pooled):
     study = make_pooled()
-    many = points_of(np.random.default_rng(0).normal(size=(2000, 2)), np.tile([[1.0, 0.0]], (2000, 1)))
+    many = make_points(np.random.default_rng(0).normal(size=(2000, 2)), np.tile([[1.0, 0.0]], (2000, 1)))
     state = received(study, replies_of(study, {"a": many}))
     means, counts = study.method.class_means(state)
     assert np.asarray(means.weight)[0] > 0.99
     assert np.asarray(means.weight)[1] < 0.99
-    points = study.method.points(jax.random.key(0), study.model, state)
+    points = study.method.match_points(jax.random.key(0), study.model, state)
     of_class = np.asarray(points.y).T @ np.asarray(points.weight)
     assert of_class[0] == pytest.approx(counts[0], rel=0.01)
     assert of_class[1] < 10, "the noise of a class without records counts for next to nothing"
@@ -267,14 +275,14 @@ def test_through_the_simulator_and_bytes(make_pooled, clients, num_sharers):
         assert ledger.floats("up") == len(clients) * D * CLASSES
 
 
-def test_with_many_records_it_learns(make_pooled, make_points):
+def test_with_many_records_it_learns(make_pooled, sample_points):
     inference = {"optimizer": "sgd", "step_size": 0.2, "num_steps": 500}
     study = make_pooled(num_networks=32, points_per_class=8, num_updates=400, init_scale=0.5, inference=inference)
-    clients = {name: make_points("classification", seed, 1000) for seed, name in enumerate(NAMES)}
+    clients = {name: sample_points("classification", seed, 1000) for seed, name in enumerate(NAMES)}
     state = simulate(jax.random.key(0), study, clients, Ledger())
     posterior, _ = study.method.posterior(jax.random.key(0), study.model, state)
     assert posterior.num_samples == 1
-    test = make_points("classification", 9, 400)
+    test = sample_points("classification", 9, 400)
     logits = study.model.apply(jax.tree.map(lambda leaf: leaf[0], posterior.params), test.x)
     assert (
         np.mean(np.argmax(logits, axis=1) == np.argmax(test.y, axis=1)) > 0.8
@@ -324,7 +332,7 @@ def test_settings_and_study_survive_their_dictionary(make_pooled):
     assert study.hash != make_pooled(num_sharers=3).hash
 
 
-def test_regression_is_refused(make_pooled, make_points):
+def test_regression_is_refused(make_pooled, sample_points):
     study = make_pooled("regression")
     with pytest.raises(
         CoreshotError, match=r"private_pooled_dm matches the means of classes.*; use a classification study\.$"
@@ -385,8 +393,8 @@ def test_points_that_cannot_be_kept_say_which_step_to_lower(make_pooled, clients
 
 
 @pytest.fixture(scope="module")
-def data(make_points):
-    clients = {name: make_points("classification", seed, 24) for seed, name in enumerate("ab")}
+def data(sample_points):
+    clients = {name: sample_points("classification", seed, 24) for seed, name in enumerate("ab")}
     return FederatedData("classification", clients, clients["b"], None)
 
 

@@ -1,4 +1,6 @@
-"""The private spectral method: what arrives is the records' moments plus the declared noise; sums, secure sums, and what cannot be pretended."""
+"""The private spectral method: what arrives is the records' moments plus the declared noise; sums, secure sums, and
+what cannot be pretended.
+"""
 
 import json
 from dataclasses import replace
@@ -13,12 +15,12 @@ from coreshot.errors import CoreshotError
 from coreshot.fitted.inspection import inspect_message
 from coreshot.fitted.model import fit
 from coreshot.methods import METHODS
-from coreshot.methods.private_spectral import CROSS_SHARE, _rows
+from coreshot.methods.private_spectral import CROSS_SHARE, moment_rows
 from coreshot.privacy.accounting import noise_multiplier
 from coreshot.privacy.gaussian_moments import deviations
-from coreshot.privacy.guarded_records import behind_doors
+from coreshot.privacy.guarded_records import guard_records
 from coreshot.runtime.simulate import simulate
-from coreshot.spectral.private_posterior import denoised, fit_private_head
+from coreshot.spectral.private_posterior import denoise_gram, fit_private_posterior
 from coreshot.wire.ledger import Ledger
 from coreshot.wire.messages import decode_message, encode_message, read_header
 
@@ -43,14 +45,14 @@ def make_private(make_study):
 
 
 @pytest.fixture(scope="module")
-def clients(make_points):
-    return {name: make_points("classification", seed, 30 + seed) for seed, name in enumerate(NAMES)}
+def clients(sample_points):
+    return {name: sample_points("classification", seed, 30 + seed) for seed, name in enumerate(NAMES)}
 
 
 def replies_of(study, clients, key=0):
     state = study.method.init(None, study.model, study.shared_key)
     invitation = study.method.send(None, study.model, state, tuple(clients))
-    asked = behind_doors(clients, study.releases)
+    asked = guard_records(clients, study.releases)
     answers = study.method.reply(
         jax.random.key(key), study.model, asked, [invitation.message], study.shared_key, lambda clients: None
     )
@@ -64,9 +66,10 @@ def received(study, replies):
 
 
 def exact_sums(study, clients):
-    drawn = study.method.map_of(study.model, study.shared_key)
+    drawn = study.method.draw_public(study.model, study.shared_key)
     rows, labels = (
-        np.concatenate(parts) for parts in zip(*[_rows(drawn, points) for points in clients.values()], strict=True)
+        np.concatenate(parts)
+        for parts in zip(*[moment_rows(drawn, points) for points in clients.values()], strict=True)
     )
     return rows.T @ rows, rows.T @ labels
 
@@ -83,10 +86,10 @@ def test_the_sum_is_the_records_sum_plus_the_noise_that_the_server_reckons_with(
         state = received(study, replies_of(study, clients, key))
         errors.append(((state.gram - gram)[off], np.diag(state.gram - gram), (state.cross - cross).ravel()))
     of_gram, of_diagonal, of_cross = (np.concatenate(parts) for parts in zip(*errors, strict=True))
-    assert np.std(of_gram) == pytest.approx(expected.beside, rel=0.06)
+    assert np.std(of_gram) == pytest.approx(expected.off_diagonal, rel=0.06)
     assert np.std(of_diagonal) == pytest.approx(expected.diagonal, rel=0.2)
     assert np.std(of_cross) == pytest.approx(expected.cross, rel=0.15)
-    assert abs(np.mean(of_gram)) < 4 * expected.beside / np.sqrt(of_gram.size)
+    assert abs(np.mean(of_gram)) < 4 * expected.off_diagonal / np.sqrt(of_gram.size)
 
 
 def test_two_runs_with_the_same_seeds_differ_and_without_noise_they_do_not(make_private, clients):
@@ -145,8 +148,8 @@ def test_without_all_sharers_there_is_no_sum(make_private, clients):
         replies_of(study, {name: clients[name] for name in "abc"})
 
 
-def test_one_file_alone_cannot_be_part_of_a_secure_sum(make_private, make_points):
-    points = make_points("classification", 0, 30)
+def test_one_file_alone_cannot_be_part_of_a_secure_sum(make_private, sample_points):
+    points = sample_points("classification", 0, 30)
     with pytest.raises(CoreshotError, match="is simulated with all of them at once"):
         distill(make_private(num_sharers=4), np.asarray(points.x), np.argmax(np.asarray(points.y), axis=1), client="a")
 
@@ -158,42 +161,44 @@ def test_through_the_simulator_and_bytes(make_private, clients):
         assert state.clients == set(NAMES)
 
 
-def test_with_little_noise_it_is_the_ridge_head_of_all_records(make_private, make_points):
+def test_with_little_noise_it_is_the_ridge_head_of_all_records(make_private, sample_points):
     """Epsilon 20 and many records: next to no noise, so the head of pooled records, exactly summed, comes out."""
     study = make_private(privacy={"epsilon": 20.0, "delta": 1e-3})
-    clients = {name: make_points("classification", seed, 2000) for seed, name in enumerate(NAMES)}
+    clients = {name: sample_points("classification", seed, 2000) for seed, name in enumerate(NAMES)}
     state = received(study, replies_of(study, clients))
     gram, cross = exact_sums(study, clients)
     noise = deviations(noise_multiplier(study.method.privacy), CROSS_SHARE, 4)
     assert noise.cross < 1
-    exactly = fit_private_head(state.map, gram, cross, noise)
+    exactly = fit_private_posterior(state.map, gram, cross, noise)
     x = np.random.default_rng(0).normal(size=(50, 2)).astype(np.float32)
     noisy = fit_of(study, state)
     assert np.allclose(noisy.predict(x).mean, exactly.predict(x).mean, atol=0.1)
-    test = make_points("classification", 9, 400)
+    test = sample_points("classification", 9, 400)
     right = np.argmax(noisy.predict(np.asarray(test.x)).mean, axis=1) == np.argmax(np.asarray(test.y), axis=1)
     assert np.mean(right) > 0.9
 
 
 def test_denoising_finds_the_size_along_what_is_seen():
-    """Against the truth that only a simulation knows: u^T G u of the noisy matrix's eigenvectors. Raw eigenvalues fail the same test."""
+    """Against the truth that only a simulation knows: u^T G u of the noisy matrix's eigenvectors. Raw eigenvalues
+    fail the same test.
+    """
     draws = np.random.default_rng(0)
     size, deviation = 300, 1.0
     basis = np.linalg.qr(draws.normal(size=(size, size)))[0]
     truth = (basis * np.concatenate([np.linspace(50, 300, 20), np.full(size - 20, 2.0)])) @ basis.T
     noise = np.triu(draws.normal(size=(size, size)), 1)
     noise = deviation * (noise + noise.T + np.diag(np.sqrt(2) * draws.normal(size=size)))
-    found = denoised(truth + noise, deviation)
+    found = denoise_gram(truth + noise, deviation)
     along = np.einsum("di,de,ei->i", found.vectors, truth, found.vectors)
     values = np.linalg.eigvalsh(truth + noise)
     assert np.mean((found.sizes - along) ** 2) < 0.05 * np.mean((values - along) ** 2)
-    only_noise = denoised(noise, deviation)
+    only_noise = denoise_gram(noise, deviation)
     assert np.mean(only_noise.sizes) < 0.1 * np.max(np.linalg.eigvalsh(noise))
 
 
-def test_a_message_says_what_is_promised_and_cannot_say_more(make_private, make_points):
+def test_a_message_says_what_is_promised_and_cannot_say_more(make_private, sample_points):
     private, exact = make_private(), make_private(EXACT)
-    points = make_points("classification", 0, 30)
+    points = sample_points("classification", 0, 30)
     x, y = np.asarray(points.x), np.argmax(np.asarray(points.y), axis=1)
     honest, plain = (distill(study, x, y, client="a") for study in (private, exact))
     sentence = inspect_message(honest, "a").promise
@@ -228,8 +233,8 @@ def test_promises_are_computed_from_the_noise_not_from_a_name(make_private):
     assert "nothing but its sum with those of 3 other clients" in shared
 
 
-def test_the_header_carries_every_release(make_private, make_points):
-    points = make_points("classification", 0, 30)
+def test_the_header_carries_every_release(make_private, sample_points):
+    points = sample_points("classification", 0, 30)
     data = distill(make_private(), np.asarray(points.x), np.argmax(np.asarray(points.y), axis=1), client="a")
     (release,) = read_header(data)["releases"]
     assert release["mechanism"] == "gaussian"
@@ -254,9 +259,9 @@ def test_regression_is_refused(make_study):
         {"more": 1},
     ],
 )
-def test_a_list_of_releases_that_makes_no_sense_is_refused_at_once(make_private, make_points, change):
+def test_a_list_of_releases_that_makes_no_sense_is_refused_at_once(make_private, sample_points, change):
     """Before anybody computes with it: noise of 1e-9 would keep an accountant busy for hours."""
-    study, points = make_private(), make_points("classification", 0, 30)
+    study, points = make_private(), sample_points("classification", 0, 30)
     data = distill(study, np.asarray(points.x), np.argmax(np.asarray(points.y), axis=1), client="a")
     length = int.from_bytes(data[:8], "little")
     header = json.loads(data[8 : 8 + length])

@@ -28,7 +28,9 @@ def test_scikit_learns_own_checks(estimator):
 
 
 def test_sites_do_not_change_the_posterior_mean():
-    """Sums of sites' moments are the pooled moments: the head is the same; only the link, which leaves sites out, may differ."""
+    """Sums of sites' moments are the pooled moments: the head is the same; only the link, which leaves sites out,
+    may differ.
+    """
     x, y = make_classification(300, 6, random_state=0)
     together = SpectralClassifier(num_features=10).fit(x, y)
     apart = SpectralClassifier(num_features=10).fit(x, y, sites=np.arange(300) % 3)

@@ -1,6 +1,8 @@
-"""Whatever moment a change of a model is cut off at, the folder holds the old model or the new one, and the same command completes it.
+"""Whatever moment a change of a model is cut off at, the folder holds the old model or the new one, and the same
+command completes it.
 
-Each write and each removal in turn is the one that never happens. benchmarks/kill_commands.py does the same with SIGKILL at random moments.
+Each write and each removal in turn is the one that never happens. benchmarks/kill_commands.py does the same with
+SIGKILL at random moments.
 """
 
 import shutil
@@ -22,7 +24,9 @@ class CutOffError(Exception):
 
 @pytest.fixture
 def cut_off_at(monkeypatch):
-    """The so-manieth write or removal raises instead; of a write that is cut off nothing is there but a temporary file."""
+    """The so-manieth write or removal raises instead; of a write that is cut off nothing is there but a temporary
+    file.
+    """
 
     def at(number):
         count = iter(range(MAX_STEPS))

@@ -1,4 +1,4 @@
-"""The page of a model: metrics, for each client too, who is in it and what is promised; and the same numbers in JSON."""
+"""The page of a model: metrics, for each client too, who is in it and what is promised; the same numbers as JSON."""
 
 import json
 

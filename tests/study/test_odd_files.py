@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 
 from coreshot.data.files import read_records
-from coreshot.data.schema import Classes, Column, Images, Quantity, Table, target_of
+from coreshot.data.schema import Classes, Column, Images, Quantity, Table, parse_target
 from coreshot.errors import CoreshotError
 
 TABLE = Table(columns=(Column(name="age", kind="number", range=(0, 100)),), missing="indicator")
@@ -56,7 +56,7 @@ def test_a_target_out_of_range_is_not_told_to_be_clipped(tmp_path):
 @pytest.mark.parametrize("classes", [("01", "1"), ("none", "mild"), ("1.0", "2.0"), ("a ", "b")])
 def test_a_class_that_no_cell_can_be_is_refused_by_the_study(classes):
     with pytest.raises(CoreshotError, match="so no value can be called that; use another name"):
-        target_of({"name": "ill", "classes": list(classes)}, "study")
+        parse_target({"name": "ill", "classes": list(classes)}, "study")
 
 
 def archive(**arrays):
@@ -74,7 +74,7 @@ def array():
 @pytest.mark.parametrize(
     ("data", "sentence"),
     [
-        (archive(images=np.zeros((2, 4, 4)))[:-40], "is not a whole npz file"),
+        (archive(images=np.zeros((2, 4, 4)))[:-40], "not a readable npz file"),
         (array(), "it is a single array, as in an npy file"),
         (archive(images=np.float32(3)), "images are an array"),
         (archive(images=np.full((2, 4, 4), "a")), "images are an array"),

@@ -1,9 +1,9 @@
-"""Cells become numbers by public constants alone; what is missing or outside is counted, and refused where the study says so."""
+"""Cells become numbers by public constants alone; what is missing or outside is counted, or refused."""
 
 import numpy as np
 import pytest
 
-from coreshot.config import decode
+from coreshot.config import canonical, decode
 from coreshot.data.schema import Classes, Column, Images, Quantity, Table, as_text
 from coreshot.errors import CoreshotError
 
@@ -137,3 +137,9 @@ def test_images():
 def test_columns_that_make_no_sense(bad):
     with pytest.raises(CoreshotError, match="column 'a'"):
         decode(Column, {"name": "a", **bad}, "study")
+
+
+def test_a_schema_has_plain_values_although_it_encodes_cells():
+    """A schema's `encode` is for cells; the values of its settings are found without it."""
+    values = {"columns": [{"name": "age", "kind": "number", "range": [0.0, 9.0]}]}
+    assert canonical(decode(Table, values, "test")) == values

@@ -1,4 +1,6 @@
-"""Four hospitals that look like the real ones: an honest file is not suspect, one with shuffled labels is; and the commands say so."""
+"""Four hospitals that look like the real ones: an honest file is not suspect, one with shuffled labels is; and the
+commands say so.
+"""
 
 import importlib.util
 import json

@@ -1,4 +1,6 @@
-"""Samplers without an accept step find the linear-Gaussian posterior to within what their steps cost; Laplace, there, is exact."""
+"""Samplers without an accept step find the linear-Gaussian posterior to within what their steps cost; Laplace, there,
+is exact.
+"""
 
 import jax
 import numpy as np

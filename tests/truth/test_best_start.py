@@ -1,4 +1,6 @@
-"""The chosen start is the one of many whose chains make the client's data most likely; it beats the draws that it was chosen from."""
+"""The chosen start is the one of many whose chains make the client's data most likely; it beats the draws that it was
+chosen from.
+"""
 
 import jax
 import jax.numpy as jnp
@@ -8,19 +10,21 @@ from sklearn.datasets import make_moons
 
 from coreshot.learners.bpc_fkl import best_start, chain_ends
 from coreshot.learners.starts import between_neighbours, first_labels
-from coreshot.types import Points, points_of
+from coreshot.types import Points, make_points
 
 
 @pytest.fixture(scope="module")
 def data():
     x, label = make_moons(20, noise=0.1, random_state=0)
-    return points_of(x, np.eye(2)[label])
+    return make_points(x, np.eye(2)[label])
 
 
 @pytest.fixture(scope="module")
 def scored(data, make_bpc, make_model):
-    """The mean log-likelihood of the data after chains on the chosen start, and on eight other draws, with chains of another key."""
-    model, learner = make_model("classification"), make_bpc(guidance="client", coreset_chain_length=60)
+    """The mean log-likelihood of the data after chains on the chosen start, and on eight other draws, with chains of
+    another key.
+    """
+    model, learner = make_model("classification"), make_bpc(start="between", num_starts=64, coreset_chain_length=60)
     labels, weight = first_labels(model, data, 4), jnp.full(4, 5.0)
     inits = jax.vmap(lambda key: jax.flatten_util.ravel_pytree(model.init(key))[0])(
         jax.random.split(jax.random.key(9), 8)

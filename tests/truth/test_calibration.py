@@ -1,4 +1,6 @@
-"""Intervals of a forecaster who is right about himself hold the truth as often as they say; those of one who is too sure do not."""
+"""Intervals of a forecaster who is right about himself hold the truth as often as they say; those of one who is too
+sure do not.
+"""
 
 import numpy as np
 
@@ -32,4 +34,7 @@ def test_the_diagram_says_in_words_what_it_shows():
     """Ten records of which the model is 80 % sure, seven right."""
     probabilities = np.tile([0.8, 0.2], (10, 1))
     labels = np.eye(2)[[0] * 7 + [1] * 3]
-    assert draw_reliability(class_sums(probabilities, labels, 0.0)).alt == "Reliability diagram. confidence 80 %: 70 % correct."
+    assert (
+        draw_reliability(class_sums(probabilities, labels, 0.0)).alt
+        == "Reliability diagram. confidence 80 %: 70 % correct."
+    )

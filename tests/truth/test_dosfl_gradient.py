@@ -1,4 +1,6 @@
-"""DOSFL's gradient through the checkpointed replay is that of plain backpropagation, and its memory grows by the weights, not by activations."""
+"""DOSFL's gradient through the checkpointed replay is that of plain backpropagation, and its memory grows by the
+weights, not by activations.
+"""
 
 import jax
 import jax.numpy as jnp
@@ -10,8 +12,8 @@ from coreshot.methods import Dosfl
 from coreshot.methods.dosfl import Distilled, distilled_loss, replay
 from coreshot.models import Model
 from coreshot.models.networks import Mlp
-from coreshot.models.optimizers import Optimizer
-from coreshot.types import Points, points_of
+from coreshot.models.training import Optimizer
+from coreshot.types import Points, make_points
 
 BATCH = 256  # points a distilled step: of 66 activations each, against 1,153 weights
 FEW, MANY = 10, 100  # distilled steps
@@ -47,8 +49,8 @@ def model(make_model):
 
 
 @pytest.fixture(scope="module")
-def points(make_points):
-    return make_points("classification", 0, 6)
+def points(sample_points):
+    return sample_points("classification", 0, 6)
 
 
 @pytest.fixture(scope="module")
@@ -117,7 +119,7 @@ def unchecked_replay(model, num_epochs, params, distilled):
 def bytes_a_step(replay, model, num_epochs):
     """What the gradient's working memory grows by for each distilled step."""
     start = jax.eval_shape(model.init, jax.random.key(0))
-    real = points_of(np.zeros((BATCH, 1)), np.zeros((BATCH, 1)))
+    real = make_points(np.zeros((BATCH, 1)), np.zeros((BATCH, 1)))
 
     def size(num_steps):
         shapes = [
@@ -139,7 +141,9 @@ def wide():
 
 @pytest.mark.parametrize("num_epochs", [1, 3])
 def test_memory_grows_by_one_copy_of_the_weights_a_step(wide, num_epochs):
-    """One a step of each pass; beside them at most four times the step's own x, y and step size (its gradient, in each form it passes through)."""
+    """One a step of each pass; beside them at most four times the step's own x, y and step size (its gradient, in
+    each form it passes through).
+    """
     weights, batch = 4 * wide.num_params(), 4 * (2 * BATCH + 1)
     assert weights == 4 * 1153
     assert bytes_a_step(replay, wide, num_epochs) < num_epochs * weights + 4 * batch

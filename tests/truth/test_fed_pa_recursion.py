@@ -1,4 +1,6 @@
-"""FedPA's recursion, which never forms the covariance, is the dense solve Sigma^-1 (theta - mean) to the last digits of float64."""
+"""FedPA's recursion, which never forms the covariance, is the dense solve Sigma^-1 (theta - mean) to the last digits
+of float64.
+"""
 
 import jax
 import jax.numpy as jnp

@@ -1,4 +1,6 @@
-"""FedAvg, MIME and MimeLite agree with FedJAX 0.0.17 after five rounds on the same data, batches and weights (tests/golden/make_fedjax.py)."""
+"""FedAvg, MIME and MimeLite agree with FedJAX 0.0.17 after five rounds on the same data, batches and weights
+(tests/golden/make_fedjax.py).
+"""
 
 from pathlib import Path
 
@@ -11,10 +13,10 @@ from safetensors.numpy import load_file
 from coreshot.methods import FedAvg, Mime
 from coreshot.methods import rounds as _rounds
 from coreshot.models.networks import Mlp
-from coreshot.models.optimizers import Optimizer
+from coreshot.models.training import Optimizer
 from coreshot.runtime.simulate import simulate
 from coreshot.study import Agreement, Study
-from coreshot.types import points_of
+from coreshot.types import make_points
 from coreshot.wire.ledger import Ledger
 
 GOLDEN = load_file(Path(__file__).parents[1] / "golden" / "fedjax.safetensors")
@@ -45,7 +47,7 @@ def flat(params) -> np.ndarray:
 
 
 def final_weights(method, monkeypatch) -> np.ndarray:
-    clients = {name: points_of(GOLDEN[f"data/{name}/x"], np.eye(3)[GOLDEN[f"data/{name}/label"]]) for name in "abc"}
+    clients = {name: make_points(GOLDEN[f"data/{name}/x"], np.eye(3)[GOLDEN[f"data/{name}/label"]]) for name in "abc"}
     by_size = {points.num_points: GOLDEN[f"plan/{name}"] for name, points in clients.items()}
     monkeypatch.setattr(_rounds, "plan_batches", lambda key, num_examples, batch_size, num_steps: by_size[num_examples])
     study = Study(AGREEMENT, NETWORK, method=method)

@@ -1,4 +1,6 @@
-"""kl_gradient is the gradient of KL(p_D || q_C): against the closed form of a conjugate model, with the flipped sign failing every check."""
+"""kl_gradient is the gradient of KL(p_D || q_C): against the closed form of a conjugate model, with the flipped sign
+failing every check.
+"""
 
 import jax
 import jax.numpy as jnp
@@ -29,7 +31,9 @@ def sigma_points_of(mean, covariance):
 
 
 def sigma_points(gaussian):
-    """Six weights with exactly the Gaussian's mean and covariance: kl_gradient is quadratic in theta, so its expectation over them is exact."""
+    """Six weights with exactly the Gaussian's mean and covariance: kl_gradient is quadratic in theta, so its
+    expectation over them is exact.
+    """
     return sigma_points_of(gaussian.mean, gaussian.covariance)
 
 
@@ -98,7 +102,9 @@ def test_the_reverse_kl_has_another_gradient(linear, linear_points, start, exact
 
 @pytest.fixture(scope="module")
 def monte_carlo(linear, linear_points, start):
-    """The estimate from random weights, and the standard error of each component: that of a mean over pairs of draws."""
+    """The estimate from random weights, and the standard error of each component: that of a mean over pairs of
+    draws.
+    """
     p, q = linear.posterior(linear_points), linear.posterior(start)
     keys = jax.random.split(jax.random.key(0))
     draws_p, draws_q = (

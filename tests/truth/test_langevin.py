@@ -1,4 +1,6 @@
-"""Langevin steps give draws from a Gaussian posterior: its variance within Monte-Carlo error, over many chains at once."""
+"""Langevin steps give draws from a Gaussian posterior: its variance within Monte-Carlo error, over many chains at
+once.
+"""
 
 import jax
 import jax.numpy as jnp
@@ -6,7 +8,7 @@ import numpy as np
 import optax
 import pytest
 
-from coreshot.learners.randomised_map import noise_scale
+from coreshot.learners.randomised_map import langevin_noise_scale
 from coreshot.models.training import ascend
 
 MEAN, PRECISION = np.array([1.0, -2.0]), np.array([4.0, 10.0])  # of the posterior
@@ -45,17 +47,17 @@ def largest_z(draws):
 
 def test_noise_scale_by_hand():
     """Two steps of 0.04 over 8 observations: a variance of 0.01."""
-    assert float(noise_scale(0.04, jnp.asarray(8.0))) == pytest.approx(0.1, rel=1e-6)
+    assert float(langevin_noise_scale(0.04, jnp.asarray(8.0))) == pytest.approx(0.1, rel=1e-6)
 
 
 def test_chains_have_the_posteriors_mean_and_variance():
-    assert largest_z(draw(noise_scale(STEP_SIZE, jnp.asarray(NUM_OBSERVATIONS)))) < MAX_Z
+    assert largest_z(draw(langevin_noise_scale(STEP_SIZE, jnp.asarray(NUM_OBSERVATIONS)))) < MAX_Z
 
 
 @pytest.mark.parametrize("factor", [0.5, 0.9, np.sqrt(NUM_OBSERVATIONS)])
 def test_another_noise_is_told_apart(factor):
     """Negative control: half the noise, a tenth less, or that of a step that forgot the division by n."""
-    assert largest_z(draw(factor * noise_scale(STEP_SIZE, jnp.asarray(NUM_OBSERVATIONS)))) > MAX_Z
+    assert largest_z(draw(factor * langevin_noise_scale(STEP_SIZE, jnp.asarray(NUM_OBSERVATIONS)))) > MAX_Z
 
 
 def test_without_noise_all_chains_end_in_the_mode():

@@ -1,4 +1,6 @@
-"""A client whose file is broken or hostile is found out, and an honest one that differs is seldom taken for it. Rates are counted over seeds."""
+"""A client whose file is broken or hostile is found out, and an honest one that differs is seldom taken for it. Rates
+are counted over seeds.
+"""
 
 from collections import Counter
 
@@ -6,14 +8,14 @@ import numpy as np
 import pytest
 
 from coreshot.spectral.coreset import Moments
-from coreshot.spectral.outlier_clients import MANY, leave_one_out
+from coreshot.spectral.outlier_clients import MANY_CLIENTS, leave_one_out
 
 NUM_COLUMNS = 8
 
 
 def moments(x, labels, kind):
     features = np.concatenate([x, np.ones((len(x), 1))], axis=1)
-    return Moments.of(features, np.eye(2)[labels] - 0.5 if kind == "classification" else labels[:, None], len(x))
+    return Moments.from_rows(features, np.eye(2)[labels] - 0.5 if kind == "classification" else labels[:, None], len(x))
 
 
 def drawn_site(draws, weights, kind, count=None):
@@ -91,7 +93,7 @@ def test_of_three_the_one_against_two_is_found():
 
 
 def test_among_many_clients():
-    sites = drawn_sites(0, MANY + 3, "classification")
+    sites = drawn_sites(0, MANY_CLIENTS + 3, "classification")
     x, y = sites["site 1"]
     told = standings({**sites, "site 1": (x, np.random.default_rng(0).permutation(y))}, "classification")
     assert {name for name, standing in told.items() if standing.verdict == "suspect"} == {"site 1"}

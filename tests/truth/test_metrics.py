@@ -1,4 +1,6 @@
-"""Accuracy, NLL, Brier, ECE and RMSE: against hand values, against scikit-learn, and against forecasters whose calibration is known."""
+"""Accuracy, NLL, Brier, ECE and RMSE: against hand values, against scikit-learn, and against forecasters whose
+calibration is known.
+"""
 
 import jax
 import jax.numpy as jnp
@@ -10,7 +12,7 @@ from coreshot.fitted.metrics import Sums, class_sums, metrics, sums
 from coreshot.inference.posterior import SamplePosterior
 from coreshot.models import Model
 from coreshot.models.networks import Mlp
-from coreshot.types import Points, points_of
+from coreshot.types import Points, make_points
 
 NUM_FORECASTS = 40_000
 
@@ -47,7 +49,8 @@ def test_hand_values(classes):
     assert found.nll == pytest.approx(-(np.log(0.5) + np.log(0.25) + np.log(0.8)) / 3)
     # Summed over classes: 0.25 + 0.0625 + 0.0625, then 0.25 + 0.5625 + 0.0625, then 0.01 + 0.01 + 0.04.
     assert found.brier == pytest.approx((0.375 + 0.875 + 0.06) / 3)
-    # Two points of confidence 0.5, one of them right: no gap; one of 0.8, right: a gap of 0.2 with a third of the weight.
+    # Two points of confidence 0.5, one of them right: no gap; one of 0.8, right: a gap of 0.2 with a third of the
+    # weight.
     assert found.ece == pytest.approx(0.2 / 3)
     assert found.rmse is None
 
@@ -74,7 +77,7 @@ def test_a_posterior_of_known_probabilities(classes):
     """Through sums: two samples whose probabilities average to (0.5, 0.3, 0.2), seen by three points."""
     each = np.array([[0.8, 0.1, 0.1], [0.2, 0.5, 0.3]])
     posterior = constant_posterior(classes, np.log(each))
-    test = points_of(np.zeros((3, 1)), np.eye(3)[[0, 0, 1]])
+    test = make_points(np.zeros((3, 1)), np.eye(3)[[0, 0, 1]])
     found = metrics(classes, sums(classes, posterior, test))
     assert found.accuracy == pytest.approx(2 / 3)
     assert found.nll == pytest.approx(-(2 * np.log(0.5) + np.log(0.3)) / 3, rel=1e-5)
@@ -97,7 +100,8 @@ def forecasts():
     return probabilities, np.eye(3)[label]
 
 
-# A calibrated forecaster's ECE is not 0 but noise: each of at most 15 bins is off by about sqrt(0.25 / n_b), which weighted by n_b / n
+# A calibrated forecaster's ECE is not 0 but noise: each of at most 15 bins is off by about sqrt(0.25 / n_b), which
+# weighted by n_b / n
 # adds to at most 0.5 sqrt(15 / n). Three times that is the limit.
 MAX_ECE = 3 * 0.5 * np.sqrt(15 / NUM_FORECASTS)
 
@@ -116,7 +120,9 @@ def test_ece_of_an_over_confident_forecaster_does_not(classes, forecasts):
 
 
 def test_ece_cannot_be_averaged_over_batches(classes):
-    """Two batches that each look wrong in opposite ways are calibrated together: bins are merged before the gap is taken."""
+    """Two batches that each look wrong in opposite ways are calibrated together: bins are merged before the gap
+    is taken.
+    """
     probabilities = np.tile([0.5, 0.3, 0.2], (4, 1))
     right, wrong = (class_sums(probabilities[:2], np.eye(3)[[label, label]], 0.0) for label in (0, 1))
     assert metrics(classes, right).ece == pytest.approx(0.5)
@@ -150,7 +156,7 @@ def test_sums_of_two_batches_add_to_those_of_all_classification(classes):
             }
         },
     )
-    test = points_of(draws.normal(size=(50, 1)), np.eye(3)[draws.integers(3, size=50)])
+    test = make_points(draws.normal(size=(50, 1)), np.eye(3)[draws.integers(3, size=50)])
     one, two = split(test, 17)
     merged = as_values(Sums() + sums(classes, posterior, one) + sums(classes, posterior, two))
     whole = as_values(sums(classes, posterior, test))
@@ -164,7 +170,7 @@ def test_sums_of_two_batches_add_to_those_of_all_classification(classes):
 def test_sums_of_two_batches_add_to_those_of_all_regression(line):
     draws = np.random.default_rng(4)
     posterior = constant_posterior(line, draws.normal(size=(4, 1)))
-    test = points_of(draws.normal(size=(20, 1)), draws.normal(size=(20, 1)))
+    test = make_points(draws.normal(size=(20, 1)), draws.normal(size=(20, 1)))
     one, two = split(test, 6)
     merged = metrics(line, sums(line, posterior, one) + sums(line, posterior, two))
     whole = metrics(line, sums(line, posterior, test))
@@ -176,7 +182,7 @@ def test_sums_of_two_batches_add_to_those_of_all_regression(line):
 def test_regression_nll_is_the_density_of_the_mixture(line):
     """Samples at 0 and 1, a target at 0, noise 0.5: the mixture's density is the mean of the two, not of their logs."""
     posterior = constant_posterior(line, [[0.0], [1.0]])
-    found = metrics(line, sums(line, posterior, points_of([[0.0]], [[0.0]])))
+    found = metrics(line, sums(line, posterior, make_points([[0.0]], [[0.0]])))
     at_0 = 1 / (0.5 * np.sqrt(2 * np.pi))
     at_1 = at_0 * np.exp(-0.5 * (1 / 0.5) ** 2)
     assert found.nll == pytest.approx(-np.log((at_0 + at_1) / 2), rel=1e-5)
@@ -186,7 +192,7 @@ def test_regression_nll_is_the_density_of_the_mixture(line):
 
 def test_rmse_is_taken_against_the_truth_where_it_is_known(line):
     posterior = constant_posterior(line, [[1.0]])
-    test, truth = points_of([[0.0], [0.0]], [[3.0], [-1.0]]), points_of([[0.0], [0.0]], [[1.0], [2.0]])
+    test, truth = make_points([[0.0], [0.0]], [[3.0], [-1.0]]), make_points([[0.0], [0.0]], [[1.0], [2.0]])
     assert metrics(line, sums(line, posterior, test)).rmse == pytest.approx(2.0)
     known = metrics(line, sums(line, posterior, test, truth))
     assert known.rmse == pytest.approx(np.sqrt(0.5))

@@ -26,7 +26,9 @@ def class_counts(parts):
     return np.array([np.bincount(LABELS[rows], minlength=10) for rows in parts.values()])
 
 
-def test_every_partitioner_is_tested():
+@pytest.mark.parametrize("registered", sorted(PARTITIONERS))
+def test_every_partitioner_is_tested(registered):
+    assert registered in EXAMPLES, f"add a tiny example of {registered!r} to EXAMPLES in {__file__}"
     assert EXAMPLES.keys() == PARTITIONERS.keys()
 
 
@@ -69,7 +71,7 @@ def test_dirichlet_of_a_tiny_alpha_gives_each_class_to_one():
 
 
 def test_dirichlet_shares_have_the_variance_of_the_law():
-    """A share of Dirichlet(a, ..., a) over k parts has variance (1/k)(1 - 1/k) / (k a + 1); 500 draws know it to within about 10 %."""
+    """A share of Dirichlet(a, ..., a) over k parts has variance (1/k)(1 - 1/k) / (k a + 1); 500 draws: about 10 %."""
     shares = np.concatenate(
         [class_counts(partition("dirichlet", alpha=2.0, num_partitions=4, seed=seed))[0] / 200 for seed in range(500)]
     )
@@ -119,8 +121,8 @@ def test_natural_id_is_the_column():
 @pytest.mark.parametrize(
     ("partitioner", "complaint"),
     [
-        (Iid(num_partitions=2001), r"partition: 2000 images are fewer than the 2001 that the partitions need"),
-        (Dirichlet(num_partitions=300, alpha=1.0), r"2000 images are fewer than the 3000"),
+        (Iid(num_partitions=2001), r"partition: 2000 records are fewer than the 2001 that the partitions need"),
+        (Dirichlet(num_partitions=300, alpha=1.0), r"2000 records are fewer than the 3000"),
         (
             Dirichlet(num_partitions=50, alpha=1e-4),
             r"in 1000 draws no partition .* \(the best left one with 0\); raise alpha \(now 0.0001\)",
@@ -139,7 +141,7 @@ def test_natural_id_is_the_column():
         ),
         (
             Pathological(num_partitions=2000, num_classes_per_partition=10),
-            r"class 0 has 200 images for the 2000 clients",
+            r"class 0 has 200 records for the 2000 clients",
         ),
         (
             Pathological(num_partitions=5, num_classes_per_partition=2, class_assignment_mode="deterministic"),

@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from coreshot.models import cpu_convolution as patches
-from coreshot.models.cpu_convolution import WHOLE_BATCH, images_at_once, max_pool, patch_convolution
-from coreshot.models.winograd import winograd
+from coreshot.models.cpu_convolution import WHOLE_BATCH, images_at_once, max_pool, patch_convolution, winograd
 
 DRAWS = np.random.default_rng(0)
 INPUTS = jnp.asarray(DRAWS.normal(size=(2, 7, 6, 3)), jnp.float32)
@@ -36,7 +35,9 @@ def test_patches_are_the_convolution(padding):
 
 @pytest.mark.parametrize("num_images", [1, 5])
 def test_large_images_go_one_after_the_other_and_give_the_same(num_images):
-    """26 x 26 x 32, as the paper's second layer: the patches of one image are 166,000 floats, so each is a part of its own."""
+    """26 x 26 x 32, as the paper's second layer: the patches of one image are 166,000 floats, so each is a part of its
+    own.
+    """
     assert images_at_once(24 * 24 * 9 * 32) == 1 < WHOLE_BATCH
     inputs = jnp.asarray(DRAWS.normal(size=(num_images, 26, 26, 32)), jnp.float32)
     kernel = jnp.asarray(DRAWS.normal(size=(3, 3, 32, 4)), jnp.float32) / 17  # so that outputs are of size one

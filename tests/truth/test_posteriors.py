@@ -1,4 +1,6 @@
-"""Posteriors whose answer is known: clients' densities multiply to the joint, and MAP, HMC and NUTS find the linear-Gaussian posterior."""
+"""Posteriors whose answer is known: clients' densities multiply to the joint, and MAP, HMC and NUTS find the
+linear-Gaussian posterior.
+"""
 
 import jax
 import jax.numpy as jnp
@@ -108,7 +110,9 @@ def starts(model, num=NUM_CHAINS):
 
 
 def largest_z(linear, posterior, truth):
-    """The worst first or second moment, in standard errors from the means of batches that are long against the chains' memory."""
+    """The worst first or second moment, in standard errors from the means of batches that are long against the
+    chains' memory.
+    """
     draws = linear.ravel_all(posterior.params)
     centred = draws - np.asarray(truth.mean, np.float64)
     products = np.einsum("si,sj->sij", centred, centred) - np.asarray(truth.covariance, np.float64)
@@ -127,7 +131,9 @@ def test_sampler_recovers_mean_and_covariance(sampled, linear, linear_points):
 
 
 def test_sampler_fails_against_a_model_with_another_noise(sampled, make_linear, linear, linear_points):
-    """Negative control: the posterior under 1.3 times the noise, whose deviations are 1.3 times as large, is told apart."""
+    """Negative control: the posterior under 1.3 times the noise, whose deviations are 1.3 times as large, is told
+    apart.
+    """
     wrong = make_linear(noise_scale=1.3 * linear.model.noise_scale)
     assert largest_z(linear, sampled[0], wrong.posterior(linear_points)) > MAX_Z
 

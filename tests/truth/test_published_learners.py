@@ -65,8 +65,8 @@ def test_last_layer_is_the_gaussian_posterior():
 
 
 @pytest.fixture(scope="module")
-def problem(make_model, make_points):
-    return make_model("classification"), make_points("classification", 0, 12)
+def problem(make_model, sample_points):
+    return make_model("classification"), sample_points("classification", 0, 12)
 
 
 def test_dm_is_zero_where_the_class_means_agree(problem):
@@ -82,7 +82,7 @@ def test_dm_is_zero_where_the_class_means_agree(problem):
     assert float(learner.loss(jax.random.key(0), model, shuffled, data, networks)) == pytest.approx(0, abs=1e-9)
 
 
-def test_the_same_shift_moves_both_sides(make_points):
+def test_the_same_shift_moves_both_sides(sample_points):
     learner = Dm(num_points=2, num_updates=1, step_size_x=0.1, max_shift=2)
     x = jax.random.normal(jax.random.key(0), (3, 6, 6, 1))
     np.testing.assert_array_equal(learner._shifted(x, jnp.asarray([1, -2])), np.roll(x, (1, -2), axis=(1, 2)))
@@ -120,9 +120,8 @@ def test_matched_trajectories_go_through_the_chain(make_bpc, problem):
     ends = starts + 0.1
 
     def moved(delta):
-        return learner.gradient(
-            model, Points(points.x.at[1, 0].add(delta), points.y, points.weight), data, jax.random.key(0), starts, ends
-        )
+        shifted = Points(points.x.at[1, 0].add(delta), points.y, points.weight)
+        return learner.gradient(jax.random.key(0), model, shifted, data, (), (starts, ends))
 
     def loss(delta):
         shifted = Points(points.x.at[1, 0].add(delta), points.y, points.weight)
@@ -137,12 +136,14 @@ def test_matched_trajectories_go_through_the_chain(make_bpc, problem):
 
 
 def test_function_space_contrast_vanishes_where_both_sides_agree(make_bpc, problem):
-    """With chains that do not move, and experts' ends that are their starts, and no deviation between trajectories, FBPC's gradient is 0."""
+    """With chains that do not move, and experts' ends that are their starts, and no deviation between trajectories,
+    FBPC's gradient is 0.
+    """
     model, data = problem
     learner = plain(make_bpc, Fbpc, chain_step_size=1e-12)
     points = Points(data.x[:3], data.y[:3], data.weight[:3])
     starts = jnp.stack([ravel_pytree(model.init(jax.random.key(1)))[0]] * 2)
-    same = learner.gradient(model, points, data, jax.random.key(0), starts, starts)
+    same = learner.gradient(jax.random.key(0), model, points, data, (), (starts, starts))
     assert float(jnp.max(jnp.abs(same.x))) < 1e-6
-    other = learner.gradient(model, points, data, jax.random.key(0), starts, starts + 0.3)
+    other = learner.gradient(jax.random.key(0), model, points, data, (), (starts, starts + 0.3))
     assert float(jnp.max(jnp.abs(other.x))) > 1e-3

@@ -1,4 +1,6 @@
-"""Randomise, then optimise: the MAP estimates of randomised data are draws from the posterior of a linear-Gaussian model."""
+"""Randomise, then optimise: the MAP estimates of randomised data are draws from the posterior of a linear-Gaussian
+model.
+"""
 
 import jax
 import numpy as np

@@ -1,4 +1,6 @@
-"""The spectral coreset is exact: the same posterior as the pooled data, whatever the order; and its errors obey their bounds where it is cut."""
+"""The spectral coreset is exact: the same posterior as the pooled data, whatever the order; and its errors obey their
+bounds where it is cut.
+"""
 
 from dataclasses import replace
 from functools import partial
@@ -12,11 +14,11 @@ import scipy.stats
 
 from coreshot.data.digits import Digits
 from coreshot.data.synthetic import Moons, Regression
-from coreshot.spectral.calibration import DISCRIMINANT, ClassMeans, Link, class_sums, fit_link, held_out
+from coreshot.spectral.calibration import DISCRIMINANT, ClassMeans, Link, class_sums, fit_link, score_held_out
 from coreshot.spectral.coreset import Moments, mean_error_bound, spectral_rows
-from coreshot.spectral.evidence import most_evident, solve
+from coreshot.spectral.evidence import maximize_evidence, solve_ridge
 from coreshot.spectral.features import RandomConv, RandomVector, feature_map
-from coreshot.spectral.posterior import fit_head
+from coreshot.spectral.posterior import fit_posterior
 
 RIDGE = 0.7
 
@@ -47,7 +49,7 @@ def task(name):
 
 
 def moments_of_rows(rows, num_examples):
-    return Moments.of(rows.features, rows.labels, num_examples)
+    return Moments.from_rows(rows.features, rows.labels, num_examples)
 
 
 def total(parts):
@@ -55,7 +57,7 @@ def total(parts):
 
 
 def pooled(clients):
-    return Moments.of(
+    return Moments.from_rows(
         np.concatenate([x for x, _ in clients]),
         np.concatenate([y for _, y in clients]),
         sum(len(x) for x, _ in clients),
@@ -77,11 +79,11 @@ def clients(request):
 
 def test_with_all_rows_the_posterior_is_that_of_the_pooled_data(clients):
     arrived = total([moments_of_rows(spectral_rows(x, y, None, 16.0), len(x)) for x, y in clients])
-    found, wanted = solve(arrived, RIDGE), solve(pooled(clients), RIDGE)
+    found, wanted = solve_ridge(arrived, RIDGE), solve_ridge(pooled(clients), RIDGE)
     assert relative(found.mean, wanted.mean) < 1e-5
     assert relative(covariance(found), covariance(wanted)) < 1e-5
     assert found.log_evidence == pytest.approx(wanted.log_evidence, rel=1e-5)
-    assert most_evident(arrived).ridge == pytest.approx(most_evident(pooled(clients)).ridge, rel=1e-3)
+    assert maximize_evidence(arrived).ridge == pytest.approx(maximize_evidence(pooled(clients)).ridge, rel=1e-3)
 
 
 def test_no_more_rows_than_the_rank(clients):
@@ -99,20 +101,20 @@ def test_wrong_statistics_fail_the_same_test(clients, wrong):
         features[0] = features[0] * (np.arange(len(features[0])) > 0)[:, None]
     else:
         labels[0] = labels[0][::-1]
-    arrived = total([Moments.of(z, u, len(x)) for z, u, (x, _) in zip(features, labels, clients, strict=True)])
-    assert relative(solve(arrived, RIDGE).mean, solve(pooled(clients), RIDGE).mean) > 1e-4
+    arrived = total([Moments.from_rows(z, u, len(x)) for z, u, (x, _) in zip(features, labels, clients, strict=True)])
+    assert relative(solve_ridge(arrived, RIDGE).mean, solve_ridge(pooled(clients), RIDGE).mean) > 1e-4
 
 
 def test_a_client_that_is_forgotten_was_never_there(clients):
     parts = [moments_of_rows(spectral_rows(x, y, None, 16.0), len(x)) for x, y in clients]
-    left, never = solve(total(parts) - parts[1], RIDGE), solve(total([parts[0], *parts[2:]]), RIDGE)
+    left, never = solve_ridge(total(parts) - parts[1], RIDGE), solve_ridge(total([parts[0], *parts[2:]]), RIDGE)
     assert relative(left.mean, never.mean) < 1e-5
-    assert relative(left.mean, solve(total(parts), RIDGE).mean) > 1e-3
+    assert relative(left.mean, solve_ridge(total(parts), RIDGE).mean) > 1e-3
 
 
 @pytest.mark.parametrize("num_rows", [2, 4, 6])
 def test_the_truncation_is_the_best_and_obeys_its_bound(clients, num_rows):
-    scale, whole = 16.0, solve(pooled(clients), RIDGE)
+    scale, whole = 16.0, solve_ridge(pooled(clients), RIDGE)
     parts, eigenvalues = [], 0.0
     for x, y in clients:
         rows = spectral_rows(x, y, num_rows, scale)
@@ -125,7 +127,7 @@ def test_the_truncation_is_the_best_and_obeys_its_bound(clients, num_rows):
         assert np.linalg.norm(error) == close(np.sqrt(np.sum(singular[num_rows:] ** 4)))
         eigenvalues += rows.next_eigenvalue
         parts.append(moments_of_rows(rows, len(x)))
-    found = solve(total(parts), RIDGE)
+    found = solve_ridge(total(parts), RIDGE)
     error = np.linalg.norm(found.mean - whole.mean, 2)
     assert num_rows > 2 or error > 1e-6  # there is something to bound
     assert error <= mean_error_bound(eigenvalues, scale, RIDGE, np.linalg.norm(whole.mean, 2))
@@ -135,7 +137,7 @@ def test_the_evidence_is_the_marginal_likelihood():
     """Against the density of all targets under their joint Gaussian, at the noise where it is largest."""
     draws = np.random.default_rng(0)
     x, y = draws.normal(size=(30, 5)), draws.normal(size=(30, 2))
-    solution = solve(Moments.of(x, y, 30), 2.0)
+    solution = solve_ridge(Moments.from_rows(x, y, 30), 2.0)
     covariance = solution.noise_variance * (np.eye(30) + x @ x.T / 2.0)
     wanted = sum(scipy.stats.multivariate_normal(np.zeros(30), covariance).logpdf(y[:, output]) for output in range(2))
     assert solution.log_evidence == pytest.approx(wanted, rel=1e-9)
@@ -152,7 +154,7 @@ def test_the_evidence_finds_the_prior_and_the_noise():
     x = draws.normal(size=(4000, 50))
     weights = draws.normal(size=(50, 40)) * 0.5
     y = x @ weights + 0.3 * draws.normal(size=(4000, 40))
-    found = most_evident(Moments.of(x, y, 4000))
+    found = maximize_evidence(Moments.from_rows(x, y, 4000))
     assert np.sqrt(found.noise_variance) == pytest.approx(0.3, rel=0.02)
     assert found.noise_variance / found.ridge == pytest.approx(0.25, rel=0.1)  # prior variance
 
@@ -166,7 +168,9 @@ def test_regression_intervals_hold_what_they_promise():
         x, test = draws.uniform(-3, 3, size=(40, 1)), draws.uniform(-3, 3, size=(200, 1))
         y = drawn(x) @ weights + 0.2 * draws.normal(size=(40, 1))
         truth = drawn(test) @ weights
-        predictive = fit_head(drawn, "regression", [Moments.of(drawn(x), y, 40)], ridge=0.04 / 0.16).predict(test)
+        predictive = fit_posterior(
+            drawn, "regression", [Moments.from_rows(drawn(x), y, 40)], ridge=0.04 / 0.16
+        ).predict(test)
         inside.append(np.mean(np.abs(truth - predictive.mean) < 1.96 * predictive.epistemic))
     assert np.mean(inside) == pytest.approx(0.95, abs=0.03)
 
@@ -175,9 +179,10 @@ def test_regression_intervals_hold_what_they_promise():
 def digits():
     """Four groups, one client each; and the scores of single records, each under the head of the other clients."""
     clients = task("digits")
-    groups = [Moments.of(x, y, len(x)) for x, y in clients]
+    groups = [Moments.from_rows(x, y, len(x)) for x, y in clients]
     scores = [
-        x @ solve(total([*groups[:index], *groups[index + 1 :]]), RIDGE).mean for index, (x, _) in enumerate(clients)
+        x @ solve_ridge(total([*groups[:index], *groups[index + 1 :]]), RIDGE).mean
+        for index, (x, _) in enumerate(clients)
     ]
     return groups, np.concatenate(scores), np.concatenate([y.argmax(axis=1) for _, y in clients])
 
@@ -185,7 +190,7 @@ def digits():
 def test_held_out_scores_are_known_from_moments(digits):
     """Class sizes, class means, covariance within classes and floor, against the scores of single records."""
     groups, scores, labels = digits
-    seen = held_out(groups, RIDGE)
+    seen = score_held_out(groups, RIDGE)
     means = np.stack([scores[labels == label].mean(axis=0) for label in range(10)])
     np.testing.assert_allclose(seen.sizes, np.bincount(labels, minlength=10), rtol=1e-6)
     np.testing.assert_allclose(seen.means, means, atol=1e-8)
@@ -202,15 +207,17 @@ def coarse(features, labels, num_levels):
     joint = np.concatenate([rows.features, 16.0 * rows.labels], axis=1)
     step = np.max(np.abs(joint)) / num_levels
     rounded = step * np.round(joint / step)
-    return Moments.of(rounded[:, : features.shape[1]], rounded[:, features.shape[1] :] / 16.0, len(features))
+    return Moments.from_rows(rounded[:, : features.shape[1]], rounded[:, features.shape[1] :] / 16.0, len(features))
 
 
 @pytest.mark.parametrize("num_levels", [6, 16, 50])
 def test_where_rows_are_coarse_the_covariance_within_classes_stays_one_and_the_link_works(num_levels):
-    """Sums over sizes, which need every bit, can leave negative variances; the head still tells digits apart, and so must the probabilities."""
+    """Sums over sizes, which need every bit, can leave negative variances; the head still tells digits apart, and
+    so must the probabilities.
+    """
     clients = task("digits")
     groups = [coarse(x, y, num_levels) for x, y in clients]
-    seen = held_out(groups, RIDGE)
+    seen = score_held_out(groups, RIDGE)
     assert np.linalg.eigvalsh(seen.within)[0] > -1e-12
     if num_levels == 6:  # the negative control: the formula that was here first
         sums = sum(class_sums(group).T @ seen.heads[index] for index, group in enumerate(groups))
@@ -218,9 +225,9 @@ def test_where_rows_are_coarse_the_covariance_within_classes_stays_one_and_the_l
         explained = (sums / sizes[:, None]).T @ sums / sum(len(x) for x, _ in clients)
         assert np.linalg.eigvalsh(seen.second - explained)[0] < -1e-6
         return  # of so few levels the head itself makes 0.49
-    scores = np.concatenate([x for x, _ in clients]) @ solve(total(groups), RIDGE).mean
+    scores = np.concatenate([x for x, _ in clients]) @ solve_ridge(total(groups), RIDGE).mean
     labels = np.concatenate([y.argmax(axis=1) for _, y in clients])
-    link = fit_link(groups, [(index, ClassMeans.of(group)) for index, group in enumerate(groups)], RIDGE)
+    link = fit_link(groups, [(index, ClassMeans.from_moments(group)) for index, group in enumerate(groups)], RIDGE)
     of_head, of_link = (
         np.mean(found.argmax(axis=1) == labels) for found in (scores, link.logits(scores, np.zeros(len(scores))))
     )
@@ -240,10 +247,14 @@ def nll(logits, labels):
 
 
 def test_class_means_say_how_sure_to_be(digits):
-    """The scale that they find is near the best for single held-out records; the same scale with labels at random is far from it."""
+    """The scale that they find is near the best for single held-out records; the same scale with labels at random
+    is far from it.
+    """
     groups, scores, labels = digits
     clients = task("digits")
-    speakers = [(index, ClassMeans.of(Moments.of(x, y, len(x)))) for index, (x, y) in enumerate(clients)]
+    speakers = [
+        (index, ClassMeans.from_moments(Moments.from_rows(x, y, len(x)))) for index, (x, y) in enumerate(clients)
+    ]
     link = fit_link(groups, speakers, RIDGE)
     parts = replace(link, scale=1.0).logits(scores, np.zeros(len(scores)))
     best = min(nll(scale * parts, labels) for scale in np.geomspace(0.1, 20, 60))
@@ -269,9 +280,9 @@ def test_discriminants_help(digits):
 
 def test_a_class_that_nobody_has_is_unlikely():
     clients = [(x[y.argmax(1) != 3], y[y.argmax(1) != 3]) for x, y in task("digits")]
-    groups = [Moments.of(x, y, len(x)) for x, y in clients]
-    link = fit_link(groups, [(index, ClassMeans.of(group)) for index, group in enumerate(groups)], RIDGE)
-    scores = np.concatenate([x for x, _ in clients]) @ solve(total(groups), RIDGE).mean
+    groups = [Moments.from_rows(x, y, len(x)) for x, y in clients]
+    link = fit_link(groups, [(index, ClassMeans.from_moments(group)) for index, group in enumerate(groups)], RIDGE)
+    scores = np.concatenate([x for x, _ in clients]) @ solve_ridge(total(groups), RIDGE).mean
     probabilities = scipy.special.softmax(link.logits(scores, np.zeros(len(scores))), axis=1)
     assert np.mean(probabilities[:, 3]) < 0.02
     assert np.mean(probabilities.argmax(axis=1) == 3) < 0.01

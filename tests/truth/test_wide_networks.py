@@ -1,4 +1,6 @@
-"""A network that fills the cache runs one set of weights, and a part of the points, after the other: the same values and gradients."""
+"""A network that fills the cache runs one set of weights, and a part of the points, after the other: the same values
+and gradients.
+"""
 
 import jax
 import jax.numpy as jnp
@@ -11,7 +13,7 @@ from coreshot.learners.bpc_fkl import kl_gradient
 from coreshot.models import LogDensity, Model
 from coreshot.models import model as models
 from coreshot.models.networks import ConvNet, Mlp
-from coreshot.types import points_of
+from coreshot.types import make_points
 
 
 @pytest.fixture(scope="module")
@@ -22,7 +24,7 @@ def model():
 @pytest.fixture(scope="module")
 def points():
     draws = np.random.default_rng(0)
-    return points_of(draws.random((7, 8, 8, 1)), np.eye(3)[draws.integers(3, size=7)])
+    return make_points(draws.random((7, 8, 8, 1)), np.eye(3)[draws.integers(3, size=7)])
 
 
 @pytest.fixture(scope="module")

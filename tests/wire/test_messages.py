@@ -10,7 +10,7 @@ import safetensors.numpy
 
 from coreshot.errors import CoreshotError
 from coreshot.methods.one_shot import coreset_message, message_coreset
-from coreshot.types import Coreset, Points, points_of
+from coreshot.types import Coreset, Points, make_points
 from coreshot.wire.ledger import Entry, Ledger
 from coreshot.wire.messages import Message, decode_message, encode_message, read_header
 
@@ -197,8 +197,8 @@ def test_the_good_coreset_is_accepted(model, arrays):
 
 
 def test_hard_labels_travel_as_classes_and_soft_ones_as_rows(model, same):
-    hard = Coreset(points_of(np.zeros((2, 2)), [[0, 1], [1, 0]]), jnp.asarray(7.0))
-    soft = Coreset(points_of(np.zeros((2, 2)), [[0.5, 0.5], [1, 0]]), jnp.asarray(7.0))
+    hard = Coreset(make_points(np.zeros((2, 2)), [[0, 1], [1, 0]]), jnp.asarray(7.0))
+    soft = Coreset(make_points(np.zeros((2, 2)), [[0.5, 0.5], [1, 0]]), jnp.asarray(7.0))
     assert coreset_message(hard, model, 0).arrays["labels"].tolist() == [1, 0]
     assert "labels" not in coreset_message(soft, model, 0).arrays
     for coreset in (hard, soft):
@@ -206,7 +206,7 @@ def test_hard_labels_travel_as_classes_and_soft_ones_as_rows(model, same):
 
 
 def test_point_weights_travel_only_where_they_differ(model, same):
-    points = points_of(np.zeros((2, 2)), [[0, 1], [1, 0]])
+    points = make_points(np.zeros((2, 2)), [[0, 1], [1, 0]])
     uneven = Coreset(points.reweighted(jnp.array([0.5, 1.25])), jnp.asarray(7.0))
     assert "weight" not in coreset_message(Coreset(points, jnp.asarray(7.0)), model, 0).arrays
     assert same(message_coreset(coreset_message(uneven, model, 0), model, "a"), uneven)
@@ -236,7 +236,7 @@ def test_ledger_of_a_moons_coreset_by_hand(model):
 
 def test_the_envelope_is_small(model):
     """Hash, names and shapes: less than half a kilobyte."""
-    coreset = Coreset(points_of(np.zeros((5, 2)), np.eye(2)[[0, 1, 0, 1, 0]]), jnp.asarray(20.0))
+    coreset = Coreset(make_points(np.zeros((5, 2)), np.eye(2)[[0, 1, 0, 1, 0]]), jnp.asarray(20.0))
     assert len(encode(coreset_message(coreset, model, 0))) - 64 < 512
 
 

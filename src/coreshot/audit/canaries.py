@@ -9,14 +9,14 @@ from __future__ import annotations
 import numpy as np
 from jaxtyping import Float
 
-from coreshot.types import Kind, Points, points_of
+from coreshot.types import Kind, Points, make_points
 
 
 def make_canary(points: Points, kind: Kind) -> Points:
     """One point at a corner of the box that holds the records, in the class of which there are fewest."""
     y = np.asarray(points.y)
     label = np.eye(y.shape[1])[np.argmin(np.sum(y, axis=0))] if kind == "classification" else _far_corner(y)
-    return points_of(_far_corner(np.asarray(points.x))[None], label[None])
+    return make_points(_far_corner(np.asarray(points.x))[None], label[None])
 
 
 def _far_corner(values: Float[np.ndarray, "n ..."]) -> Float[np.ndarray, "*shape"]:

@@ -9,10 +9,8 @@ DIR/audit.png       the findings as a figure, drawn by report/
 from __future__ import annotations
 
 import json
-import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -22,6 +20,7 @@ from coreshot.audit.findings import Findings, make_findings
 from coreshot.audit.subject import WHICH, Subject, Which
 from coreshot.audit.trial import Trial, run_trial
 from coreshot.errors import CoreshotError
+from coreshot.models.parallel import as_ready, num_cores
 from coreshot.progress import Progress, Silent
 from coreshot.storage import read_json, write_bytes, write_json
 
@@ -89,7 +88,7 @@ def plan_audit(
         times += 1
     seconds = (time.perf_counter() - began) / times
     num_done = sum((which, number) in done for number in range(num_trials) for which in WHICH)
-    return AuditPlan(len(WHICH) * num_trials, num_done, seconds, _num_threads())
+    return AuditPlan(len(WHICH) * num_trials, num_done, seconds, num_cores())
 
 
 def check_trials(num_trials: int) -> None:
@@ -100,18 +99,9 @@ def check_trials(num_trials: int) -> None:
         )
 
 
-def _num_threads() -> int:
-    return os.cpu_count() or 1
-
-
 def _run_all(subject: Subject, missing: Sequence[tuple[Which, int]], seed: int) -> Iterator[Trial]:
     """In threads, one for each core; trials are returned in the order in which they finish."""
-    pool = ThreadPoolExecutor(_num_threads())
-    try:
-        for done in as_completed([pool.submit(run_trial, subject, which, number, seed) for which, number in missing]):
-            yield done.result()
-    finally:
-        pool.shutdown(cancel_futures=True)  # after an error or a kill, no more trials begin
+    return as_ready(lambda one: run_trial(subject, one[0], one[1], seed), missing)
 
 
 def check_folder(subject: Subject, seed: int, task: Mapping[str, Any], out: Path) -> dict[str, Any]:

@@ -27,8 +27,8 @@ from coreshot.methods.dosfl import DosflState
 from coreshot.methods.one_shot import OneShotState
 from coreshot.methods.private_pooled_dm import PooledState
 from coreshot.methods.private_spectral import CROSS_SHARE, PrivateState
-from coreshot.methods.spectral import SpectralState, centred
-from coreshot.types import Points, points_of
+from coreshot.methods.spectral import SpectralState, center_labels
+from coreshot.types import Points, make_points
 
 CLOSEST = 1e-6  # in units of the distance between records; smaller distances count as this
 KERNEL_RIDGE = 0.1  # of the model that is fitted to pseudo-points; its kernel is at most 1
@@ -63,7 +63,7 @@ def _private_pooled_statistics(subject: Subject, state: PooledState, target: Poi
 def _spectral_statistics(subject: Subject, state: SpectralState, target: Points) -> list[float]:
     joint = reduce(np.add, (group.joint for group in state.groups.values()))
     row = state.map(target.x)[0].astype(np.float64)
-    label = centred(subject.study.model, np.asarray(target.y))[0]
+    label = center_labels(subject.study.model, np.asarray(target.y))[0]
     size = state.map.dimension
     return [float(row @ joint[:size, :size] @ row), float(row @ joint[:size, size:] @ label)]
 
@@ -107,7 +107,7 @@ def received_points(subject: Subject, state: Any) -> Points | None:
     if isinstance(state, DosflState):
         sent = state.distilled[subject.client]
         agreement = subject.study.agreement
-        return points_of(
+        return make_points(
             sent.x.reshape(-1, *agreement.input_shape),
             sent.y.reshape(-1, agreement.num_outputs),
         )

@@ -65,9 +65,7 @@ def audit(
     """
     from coreshot.audit.run import check_trials, plan_audit, run_audit
     from coreshot.experiments.preset import load_preset
-    from coreshot.report.audit import write_audit_figure
     from coreshot.runtime.compilation import keep_compiled
-    from coreshot.storage import read_json
 
     check_trials(trials)
     loaded = load_preset(preset, overrides or ())
@@ -81,13 +79,20 @@ def audit(
         return
     with working(as_json) as progress:
         found = run_audit(subject, trials, folder, seed, task, progress)
+    _print_findings(subject, folder, found, as_json)
+    if found.is_refuted:
+        raise typer.Exit(1)
+
+
+def _print_findings(subject: Subject, folder: Path, found: Findings, as_json: bool) -> None:
+    from coreshot.report.audit import write_audit_figure
+    from coreshot.storage import read_json
+
     files = {"results": str(folder / "audit.json"), "picture": str(write_audit_figure(subject, folder, found))}
     lines = (f"{name}: {path}" for name, path in files.items())
     print_result(
         {**read_json(folder / "audit.json"), **files}, as_json, [_findings_table(found), found.verdict, *lines]
     )
-    if found.is_refuted:
-        raise typer.Exit(1)
 
 
 def _subject(

@@ -17,15 +17,14 @@ if TYPE_CHECKING:
 
     from coreshot.cli.output import Part
     from coreshot.data.partition import Partitioner
-    from coreshot.data.readers.protocol import Role
-    from coreshot.data.store import Holder, ImageSet
+    from coreshot.data.store import Holder, StoredData
 
 data_app = typer.Typer(
     no_args_is_help=True, help="Federated data sets: convert them once, look at them, download them."
 )
 
 PICTURE_ROWS, PICTURE_COLUMNS = 8, 16
-ROLES: tuple[Role, ...] = ("train", "extra", "test")
+MOST_CLASS_NAMES = 70  # that are listed; more are counted
 
 
 @data_app.command()
@@ -41,8 +40,16 @@ def add(
         str | None,
         typer.Option("--form", help="leaf, tff, parquet or npz, if the names of the files do not tell it."),
     ] = None,
+    preparation: Annotated[
+        str | None,
+        typer.Option(
+            "--as",
+            help="general: any images or vectors, any classes. handwriting: 28 x 28 pixels with ink on black, "
+            "62 characters. Default: handwriting for the names emnist62 and unipen62 and the formats leaf and tff.",
+        ),
+    ] = None,
     background: Annotated[
-        str | None, typer.Option("--background", help="black or white, if the images do not tell it.")
+        str | None, typer.Option("--background", help="Of handwriting: black or white, if the images do not tell it.")
     ] = None,
     transpose: Annotated[
         bool, typer.Option("--transpose", help="Turn the images upright: the original EMNIST files are transposed.")
@@ -59,37 +66,40 @@ def add(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Convert a data set once, into memory-mapped files that hold one client after another.
+    """Convert images or vectors with labels and clients once, into memory-mapped arrays sorted by client.
 
     Example: coreshot data add emnist62 --from femnist/data
 
     Example: coreshot data add mine --from mine.npz --partition dirichlet --set num_partitions=100 --set alpha=0.5
     """
-    from coreshot.data import convert
+    from coreshot.data.convert import add_data_set
 
     if background not in (None, "black", "white"):
         raise CoreshotError(f"--background {background}: it is black or white.")
     with working(as_json) as progress:
-        data, is_new = convert.add(
+        data, is_new = add_data_set(
             name,
             source,
             form=form,
+            preparation=preparation,
             background=background,  # type: ignore[arg-type]
             transpose=transpose,
-            partitioner=_partitioner(partition, assignments or []),
+            partitioner=_read_partitioner(partition, assignments or []),
             progress=progress,
         )
-    print_result({**_facts(data), "is_new": is_new}, as_json, _added_lines(data, is_new, background is not None))
+    lines = _added_lines(data, is_new, background is not None)
+    print_result({**_collect_facts(data), "is_new": is_new}, as_json, lines)
 
 
-def _added_lines(data: ImageSet, is_new: bool, is_background_given: bool) -> Iterator[str]:
+def _added_lines(data: StoredData, is_new: bool, is_background_given: bool) -> Iterator[str]:
     if not is_new:
         yield f"{data.name}: is already there, from the same files"
         return
-    was = data.index["background_of_source"]
-    inverted = ", so pixels were inverted" if was == "white" else ""
-    yield f"background: {'given as' if is_background_given else 'found to be'} {was} in the source{inverted}"
-    yield f"{data.name}: {', '.join(_counts(data))}; `coreshot data show {data.name}` shows it"
+    found = data.description.notes.get("background_of_source")
+    if found:
+        inverted = ", so pixels were inverted" if found == "white" else ""
+        yield f"background: {'given as' if is_background_given else 'found to be'} {found} in the source{inverted}"
+    yield f"{data.name}: {', '.join(_count_records(data))}; `coreshot data show {data.name}` shows it"
 
 
 @data_app.command("list")
@@ -98,70 +108,67 @@ def list_sets(as_json: Json = False) -> None:
 
     Example: coreshot data list
     """
-    from coreshot.data import store
+    from coreshot.data.store import data_home, open_data_set, stored_names
 
-    sets = [store.open_set(name) for name in store.names()]
-    values = {"shelf": str(store.home()), "sets": [_facts(data) for data in sets]}
-    print_result(values, as_json, [_sets_table(sets) if sets else _no_sets(store.home())])
-
-
-def _no_sets(home: Path) -> str:
-    return f"{home}: no data yet; add some with `coreshot data add NAME --from PATH`"
+    found = [open_data_set(name) for name in stored_names()]
+    empty = f"{data_home()}: no data yet; add some with `coreshot data add NAME --from PATH`"
+    values = {"store": str(data_home()), "sets": [_collect_facts(data) for data in found]}
+    print_result(values, as_json, [_sets_table(found) if found else empty])
 
 
-def _sets_table(sets: Sequence[ImageSet]) -> Table:
+def _sets_table(found: Sequence[StoredData]) -> Table:
     rows = []
-    for data in sets:
-        num_images = {role: sum(holder.count for holder in data.of_role(role)) for role in ROLES}
-        num_clients = [str(len(data.of_role(role))) for role in ("train", "extra")]
-        images = f"{num_images['train'] + num_images['extra']:,}"
-        rows.append((data.name, *num_clients, images, f"{num_images['test']:,}", _sources(data)))
-    return make_table(("name", "training clients", "extra clients", "images", "test images", "source"), rows)
+    for data in found:
+        facts = _collect_facts(data)
+        num_clients = [str(facts[role]["clients"]) for role in ("train", "extra")]
+        records = f"{facts['train']['records'] + facts['extra']['records']:,}"
+        num_classes, num_test = str(len(data.description.class_names)), f"{facts['test']['records']:,}"
+        shape, sources = _describe_shape(data), _summarise_sources(data)
+        rows.append((data.name, shape, num_classes, *num_clients, records, num_test, sources))
+    clients = ("training clients", "extra clients")
+    return make_table(("name", "shape", "classes", *clients, "records", "test records", "source"), rows)
 
 
 @data_app.command()
 def show(
     name: Annotated[str, typer.Argument(help="A name from `coreshot data list`.")],
     picture: Annotated[
-        Path | None, typer.Option("--picture", help="The PNG file to draw; the default is NAME.png in this folder.")
+        Path | None,
+        typer.Option(
+            "--picture", help="The PNG file to draw, if the set has images; the default is NAME.png in this folder."
+        ),
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Show how many images and classes the clients have, where the data came from, and a picture of some images.
+    """Show how many records and classes the clients have, where the data came from, and a picture of some images.
 
     Example: coreshot data show emnist62 --picture emnist62.png
     """
-    from coreshot.data import store
-    from coreshot.report.images import png
-    from coreshot.storage import write_bytes
+    from coreshot.data.store import open_data_set
 
-    data = store.open_set(name)
-    path = picture or Path(f"{name}.png")
-    if path.exists():
-        raise CoreshotError(
-            f"{path}: is already there, and nothing is overwritten; say where the picture goes with --picture."
-        )
-    write_bytes(path, png(_picture(data)))
-    print_result({**_facts(data), "picture": str(path)}, as_json, _set_parts(data, path))
+    data = open_data_set(name)
+    path = _draw_picture(data, picture)
+    print_result({**_collect_facts(data), "picture": path and str(path)}, as_json, _set_parts(data, path))
 
 
-def _set_parts(data: ImageSet, picture: Path) -> Iterator[Part]:
-    from coreshot.data.handwriting.labels import CHARACTERS, NUM_CLASSES
-
+def _set_parts(data: StoredData, picture: Path | None) -> Iterator[Part]:
+    description = data.description
     yield _roles_table(data)
-    present = sorted(set(data.labels.tolist()))
-    yield f"classes: {len(present)} of {NUM_CLASSES}: {''.join(CHARACTERS[label] for label in present)}"
-    yield f"background of the source: {data.index['background_of_source']}; here 0 is paper and 255 ink"
+    yield f"records: {_describe_shape(data)}, stored as {data.inputs.dtype}, divided by {description.input_scale:g}"
+    yield f"classes: {_list_classes(data)}"
+    if "background_of_source" in description.notes:
+        yield f"background of the source: {description.notes['background_of_source']}; here 0 is paper and 255 ink"
     partition = data.index["options"]["partition"] or {}
     settings = ", ".join(f"{key} = {value}" for key, value in partition.items())
     yield f"clients: {settings or 'as the source has them'}"
-    train, test = data.of_role("train", "extra"), data.of_role("test")
-    shared = {holder.name for holder in test} & {holder.name for holder in train}
+    shared = {one.name for one in data.of_role("test")} & {one.name for one in data.of_role("train", "extra")}
     if shared:
-        yield f"test images: of {len(shared)} clients that also train (the source is split by image, not by client)"
+        noun, one = _noun(data), _noun(data)[:-1]
+        yield f"test {noun}: of {len(shared)} clients that also train (the source is split by {one}, not by client)"
     for source in data.index["sources"]:
         yield f"source: {source['file']}, {source['bytes']:,} bytes, sha256 {source['sha256']}"
-    yield f"picture: {picture}"
+    if picture:
+        yield f"picture: {picture}"
 
 
 @data_app.command()
@@ -183,22 +190,27 @@ def get(
     print_result({"file": str(path), "sha256": sha256, "is_new": is_new}, as_json, [f"{path}: {outcome}"])
 
 
-def _facts(data: ImageSet) -> dict[str, Any]:
+def _collect_facts(data: StoredData) -> dict[str, Any]:
+    from coreshot.data.store import ROLES
+
+    held = {role: data.of_role(role) for role in ROLES}
     return {
         "name": data.name,
         **{
-            role: {"clients": len(held), "images": sum(holder.count for holder in held)}
-            for role in ROLES
-            for held in [data.of_role(role)]
+            role: {"clients": len(holders), "records": sum(holder.count for holder in holders)}
+            for role, holders in held.items()
         },
-        "classes": sorted(set(data.labels.tolist())),
-        "background_of_source": data.index["background_of_source"],
+        "input_shape": list(data.description.input_shape),
+        "input_scale": data.description.input_scale,
+        "class_names": list(data.description.class_names),
+        "classes": sorted(set(data.targets.tolist())),
+        **data.description.notes,
         "partition": data.index["options"]["partition"],
         "sources": data.index["sources"],
     }
 
 
-def _partitioner(name: str | None, assignments: Sequence[str]) -> Partitioner | None:
+def _read_partitioner(name: str | None, assignments: Sequence[str]) -> Partitioner | None:
     from coreshot.config import choose, decode, parse_assignment
     from coreshot.data.partition import PARTITIONERS
 
@@ -210,67 +222,114 @@ def _partitioner(name: str | None, assignments: Sequence[str]) -> Partitioner | 
     return decode(cls, dict(parse_assignment(text) for text in assignments), f"--partition {name}")
 
 
-def _counts(data: ImageSet) -> list[str]:
+def _noun(data: StoredData) -> str:
+    return "images" if data.description.holds_images else "vectors"
+
+
+def _count_records(data: StoredData) -> list[str]:
+    from coreshot.data.store import Role
+
+    noun = _noun(data)
+    roles: tuple[tuple[Role, str], ...] = (
+        ("train", "training clients"),
+        ("extra", "extra clients"),
+        ("test", f"holders of test {noun}"),
+    )
     found = []
-    for role, what in (("train", "training clients"), ("extra", "extra clients"), ("test", "holders of test images")):
-        holders = data.of_role(role)  # type: ignore[arg-type]
+    for role, what in roles:
+        holders = data.of_role(role)
         if holders:
-            found.append(f"{len(holders)} {what} with {sum(holder.count for holder in holders):,} images")
+            found.append(f"{len(holders)} {what} with {sum(holder.count for holder in holders):,} {noun}")
     return found
 
 
-def _sources(data: ImageSet) -> str:
+def _describe_shape(data: StoredData) -> str:
+    return f"{_noun(data)} of {' x '.join(map(str, data.description.input_shape))}"
+
+
+def _list_classes(data: StoredData) -> str:
+    names = data.description.class_names
+    present = [names[target] for target in sorted(set(data.targets.tolist()))]
+    are_characters = all(len(name) == 1 for name in names)
+    shown = ("" if are_characters else ", ").join(present[:MOST_CLASS_NAMES])
+    more = f" and {len(present) - MOST_CLASS_NAMES} more" if len(present) > MOST_CLASS_NAMES else ""
+    return f"{len(present)} of {len(names)}: {shown}{more}"
+
+
+def _summarise_sources(data: StoredData) -> str:
     first, *others = (source["file"] for source in data.index["sources"])
     return f"{first} and {len(others)} more" if others else str(first)
 
 
-def _roles_table(data: ImageSet) -> Table:
+def _roles_table(data: StoredData) -> Table:
     import numpy as np
 
+    from coreshot.data.store import ROLES
+
+    noun = _noun(data)
     rows = []
     for role in ROLES:
-        if holders := data.of_role(role):
+        holders = data.of_role(role)
+        if holders:
             sizes = np.array([holder.count for holder in holders])
-            classes = np.array([len(np.unique(data.labels[holder.rows])) for holder in holders])
-            rows.append((role, str(len(holders)), f"{sizes.sum():,}", _spread(sizes), _spread(classes)))
-    columns = (data.name, "clients", "images", "images per client", "classes per client")
+            classes = np.array([len(np.unique(data.targets[holder.rows])) for holder in holders])
+            rows.append((role, str(len(holders)), f"{sizes.sum():,}", _show_spread(sizes), _show_spread(classes)))
+    columns = (data.name, "clients", noun, f"{noun} per client", "classes per client")
     return make_table(columns, rows, caption="per client: minimum / median / maximum")
 
 
-def _spread(values: np.ndarray) -> str:
+def _show_spread(values: np.ndarray) -> str:
     import numpy as np
 
     return f"{values.min()} / {np.median(values):g} / {values.max()}"
 
 
-def _picture(data: ImageSet) -> Any:
-    """A row for each of the first holders, with as many different classes as fit."""
+def _draw_picture(data: StoredData, picture: Path | None) -> Path | None:
+    """Writes the picture; None for vectors, which have none."""
+    from coreshot.report.images import png
+    from coreshot.storage import write_bytes
+
+    if not data.description.holds_images:
+        if picture is not None:
+            raise CoreshotError(f"--picture {picture}: {data.name} holds vectors, which have no picture; leave it out.")
+        return None
+    path = picture or Path(f"{data.name}.png")
+    if path.exists():
+        raise CoreshotError(
+            f"{path}: is already there, and nothing is overwritten; say where the picture goes with --picture."
+        )
+    write_bytes(path, png(_make_figure(data)))
+    return path
+
+
+def _make_figure(data: StoredData) -> Any:
+    """A row for each of the first holders, with images of as many different classes as fit."""
     import numpy as np
 
-    from coreshot.data.handwriting.labels import CHARACTERS
     from coreshot.report.images import gallery
 
     # Holders that can fill a row come first: one small client would make all rows short.
     holders = sorted(data.of_role("train", "extra", "test"), key=lambda holder: -min(holder.count, PICTURE_COLUMNS))
-    rows = [(holder, _varied_rows(data, holder)) for holder in holders[:PICTURE_ROWS]]
-    columns = min(len(chosen) for _, chosen in rows)
-    images = np.concatenate([chosen[:columns] for _, chosen in rows])
-    titles = [CHARACTERS[label] for label in data.labels[images]]
+    lines = [(holder, _choose_varied_rows(data, holder)) for holder in holders[:PICTURE_ROWS]]
+    columns = min(len(rows) for _, rows in lines)
+    chosen = np.concatenate([rows[:columns] for _, rows in lines])
+    is_bytes = data.inputs.dtype == np.uint8
     return gallery(
-        data.images[images],
-        titles,
+        data.inputs[chosen],
+        [data.description.class_names[target] for target in data.targets[chosen]],
         num_columns=columns,
-        scale=(0, 255),
-        line_names=[holder.name for holder, _ in rows],
+        scale=(0, 255) if is_bytes else None,
+        line_names=[holder.name for holder, _ in lines],
+        high_is_dark="background_of_source" in data.description.notes,  # handwriting: high values are ink
     )
 
 
-def _varied_rows(data: ImageSet, holder: Holder) -> np.ndarray:
-    """Indices of images of different classes first, spread over all classes of the holder, in the order of classes."""
+def _choose_varied_rows(data: StoredData, holder: Holder) -> np.ndarray:
+    """Different classes first, spread over all that the holder has, in the order of the classes."""
     import numpy as np
 
-    labels = data.labels[holder.rows]
-    first = np.unique(labels, return_index=True)[1]
+    targets = data.targets[holder.rows]
+    first = np.unique(targets, return_index=True)[1]
     others = np.setdiff1d(np.arange(holder.count), first)
     if len(first) >= PICTURE_COLUMNS:
         chosen = first[np.linspace(0, len(first) - 1, PICTURE_COLUMNS).astype(int)]

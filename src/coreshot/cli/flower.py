@@ -122,12 +122,8 @@ def run(
     from coreshot.flower.runs import WaitPolicy
     from coreshot.runtime.compilation import keep_compiled
 
-    wait = WaitPolicy(
-        join_seconds=join_seconds,
-        answer_seconds=answer_seconds,
-        work_seconds=work_seconds or 0.9 * answer_seconds,
-        quorum=quorum,
-    )
+    limits = {"join_seconds": join_seconds, "answer_seconds": answer_seconds}
+    wait = WaitPolicy(**limits, work_seconds=work_seconds or 0.9 * answer_seconds, quorum=quorum)
     folder = (out or Path("runs") / Path(what).stem).resolve()
     keep_compiled()
     if _is_study(what):

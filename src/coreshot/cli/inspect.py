@@ -77,16 +77,16 @@ def _points(study: Study, data: bytes) -> Points | None:
 
 def _nearness(study: Study, points: Points | None, against: Path) -> dict[str, Any]:
     from coreshot.audit.distances import between_records, compare_distances, to_records
-    from coreshot.data.files import read_records
-    from coreshot.types import points_of
+    from coreshot.study.site_records import read_study_records
+    from coreshot.types import make_points
 
     if points is None:
         raise CoreshotError(
             "--against: this message has no points in the records' space, only rows of features: "
             "there is nothing to measure distances to."
         )
-    records = read_records(against, study.inputs, study.target, needs_target=False)  # type: ignore[arg-type]
-    real = points_of(records.x, records.x.reshape(len(records.x), -1)[:, :1])
+    records = read_study_records(study, against, needs_target=False)
+    real = make_points(records.x, records.x.reshape(len(records.x), -1)[:, :1])
     found = compare_distances(to_records(points.x, real).tolist(), between_records(real))
     middle = found.quantiles.index(0.5)
     return {
@@ -142,13 +142,15 @@ def _parts(
 
 
 def _points_part(study: Study, points: Points | None) -> Part:
+    import numpy as np
+
     from coreshot.data.schema import Classes, Table
 
     if points is None:
         return "It holds rows in feature space, each computed from all records; there are no points to show."
     if not isinstance(study.inputs, Table):
         return f"{points.num_points} images; --picture FILE.png draws them."
-    decoded = study.inputs.decode(points.x)  # type: ignore[arg-type]
+    decoded = study.inputs.decode(np.asarray(points.x))
     names = list(decoded)[:MAX_COLUMNS]
     rows = []
     for index in range(min(points.num_points, MAX_ROWS)):

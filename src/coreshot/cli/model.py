@@ -142,12 +142,12 @@ def predict(
 
     Example: coreshot predict model new-patients.csv --out predictions.csv
     """
-    from coreshot.data.files import read_records
     from coreshot.fitted.folder import open_model
+    from coreshot.study.site_records import read_study_records
 
     refuse_existing(out)
     fitted = open_model(model).load()
-    records = read_records(data, fitted.study.inputs, fitted.study.target, needs_target=False)  # type: ignore[arg-type]
+    records = read_study_records(fitted.study, data, needs_target=False)
     rows = _prediction_rows(fitted.study, fitted.predict(records.x))
     buffer = io.StringIO()
     writer = csv.DictWriter(buffer, list(rows[0]))
@@ -179,10 +179,10 @@ def evaluate(
 
     Example: coreshot evaluate model held-out.csv --html model.html
     """
-    from coreshot.data.files import read_records
     from coreshot.fitted.folder import open_model
     from coreshot.report.drawing import render
     from coreshot.report.model_page import evaluate_model, model_page
+    from coreshot.study.site_records import read_study_records
 
     if html is not None and html == picture:
         raise CoreshotError(f"{html}: is to be both the page and the picture; give two names.")
@@ -191,7 +191,7 @@ def evaluate(
             refuse_existing(path)
     folder = open_model(model)
     fitted = folder.load()
-    records = read_records(data, fitted.study.inputs, fitted.study.target)  # type: ignore[arg-type]
+    records = read_study_records(fitted.study, data)
     found = evaluate_model(fitted, records.x, records.y, _owners(data, by))
     written = {}
     if html is not None:

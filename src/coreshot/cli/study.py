@@ -24,7 +24,7 @@ from coreshot.errors import CoreshotError
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from coreshot.data.files import Encoded
+    from coreshot.data.files import EncodedRecords
     from coreshot.data.schema import Finding
     from coreshot.study import Study
 
@@ -148,14 +148,14 @@ def distill(
 
     Example: coreshot distill study.toml patients.csv --out site.coreset
     """
-    from coreshot.data.files import read_records
     from coreshot.privacy.promise import promise
     from coreshot.storage import check_client_name
     from coreshot.study.file import read_study
+    from coreshot.study.site_records import read_study_records
 
     agreed, name = read_study(study), check_client_name(client or out.stem)
     refuse_existing(out)
-    records = read_records(data, agreed.inputs, agreed.target)  # type: ignore[arg-type]
+    records = read_study_records(agreed, data)
     print_now(_findings_table(data, records.findings), as_json)
     message = _distilled(agreed, records, name, seed, out)
     values = {
@@ -171,14 +171,14 @@ def distill(
     print_result(values, as_json, parts)
 
 
-def _distilled(study: Study, records: Encoded, client: str, seed: int, out: Path) -> bytes:
+def _distilled(study: Study, records: EncodedRecords, client: str, seed: int, out: Path) -> bytes:
     """The message, which is also written to `out`. A run that is stopped keeps its state in a file beside `out`."""
     import threading
     from contextlib import nullcontext
 
     from coreshot.api import distill as make_coreset
     from coreshot.runtime.compilation import keep_compiled
-    from coreshot.runtime.resumable import StoppedError, ctrl_c_asks_for
+    from coreshot.runtime.resumable import StoppedError, stop_on_interrupt
 
     keep, stop = out.with_name(f"{out.name}.unfinished"), threading.Event()
     # Only a learner with several chunks can stop between them; Ctrl-C ends everything else at once.
@@ -186,7 +186,7 @@ def _distilled(study: Study, records: Encoded, client: str, seed: int, out: Path
     if is_slow:
         keep_compiled()
     try:
-        with working(as_json=True) as progress, ctrl_c_asks_for(stop) if is_slow else nullcontext():
+        with working(as_json=True) as progress, stop_on_interrupt(stop) if is_slow else nullcontext():
             message = make_coreset(
                 study, records.x, records.y, client=client, seed=seed, progress=progress, keep=keep, stop=stop
             )

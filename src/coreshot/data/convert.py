@@ -1,4 +1,4 @@
-"""From somebody's files to a set on the shelf: read once, checked, in one polarity, in the order of the clients, whole or not at all."""
+"""From a user's files to a data set of the store: read once, checked, sorted by client, complete or absent."""
 
 from __future__ import annotations
 
@@ -6,71 +6,142 @@ import hashlib
 import os
 import re
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
 
-from coreshot.config import encode_named
-from coreshot.data.handwriting.labels import NUM_CLASSES
-from coreshot.data.handwriting.pixels import IMAGE_SHAPE, Background, BorderVote
+from coreshot.config import choose, encode, encode_named
+from coreshot.data import TASKS
+from coreshot.data.handwriting.pixels import Background
+from coreshot.data.handwriting.preparation import HandwritingPreparation
+from coreshot.data.handwriting.tasks import Handwriting
 from coreshot.data.partition import PARTITIONERS, Partitioner
-from coreshot.data.readers import FORMS, find_files
-from coreshot.data.readers.protocol import ROLES, Batch, Role, SourceFile
-from coreshot.data.store import HOME_VARIABLE, VERSION, ImageSet, check_name, home, names, open_set
+from coreshot.data.preparation import GeneralPreparation, Preparation
+from coreshot.data.readers import FILE_FORMATS, find_files
+from coreshot.data.readers.protocol import Batch, SourceFile
+from coreshot.data.store import (
+    HOME_VARIABLE,
+    ROLES,
+    VERSION,
+    Description,
+    Role,
+    StoredData,
+    check_data_name,
+    data_home,
+    open_data_set,
+    stored_names,
+)
 from coreshot.errors import CoreshotError
 from coreshot.progress import Progress, Silent
 from coreshot.storage import write_json
 
-ROWS_AT_ONCE = 8192  # when images are put in order: 6 MB
+BYTES_AT_ONCE = 1 << 23  # of inputs, when they are sorted by client
+
+Owner = tuple[Role, str]
+Preparer = Callable[[Background | None], Preparation]
+
+PREPARATIONS: dict[str, Preparer] = {
+    "general": lambda background: GeneralPreparation(),
+    "handwriting": HandwritingPreparation,
+}
 
 
-def add(
+@dataclass(frozen=True)
+class _Source:
+    """What is read, and how."""
+
+    path: Path
+    form: str
+    files: Sequence[SourceFile]
+    preparation: str
+    background: Background | None
+    transpose: bool
+    partitioner: Partitioner | None
+
+    def origin(self) -> dict[str, Any]:
+        """What makes two data sets the same: the same files with the same options."""
+        partition = None if self.partitioner is None else encode_named(PARTITIONERS, self.partitioner)
+        return {
+            "sources": [_fingerprint(file) for file in self.files],
+            "options": {
+                "preparation": self.preparation,
+                "form": self.form,
+                "background": self.background,
+                "transpose": self.transpose,
+                "partition": partition,
+            },
+        }
+
+
+def add_data_set(
     name: str,
     source: Path,
     *,
     form: str | None = None,
+    preparation: str | None = None,
     background: Background | None = None,
     transpose: bool = False,
     partitioner: Partitioner | None = None,
     progress: Progress | None = None,
-) -> tuple[ImageSet, bool]:
-    """The set, and whether it is new: the same files with the same options are not converted twice."""
-    folder = home() / check_name(name)
+) -> tuple[StoredData, bool]:
+    """The data set, and whether it is new: the same files with the same options are not converted twice."""
+    folder = data_home() / check_data_name(name)
     form, files = find_files(source, form)
-    origin = {
-        "sources": [_fingerprint(file) for file in files],
-        "options": {
-            "form": form,
-            "background": background,
-            "transpose": transpose,
-            "partition": _described(partitioner),
-        },
-    }
-    if folder.exists():
-        if name not in names():
-            raise CoreshotError(f"{folder}: is in the way, and is no data set; move it, or use another name.")
-        there = open_set(name)
-        if {key: there.index.get(key) for key in origin} == origin:
-            return there, False
+    preparation = preparation or _default_preparation(name, form)
+    choose("preparation", preparation, PREPARATIONS, "--as")
+    if background is not None and preparation != "handwriting":
         raise CoreshotError(
-            f"data set {name!r} is already on the shelf, from other files or with other options; use another name, or remove {folder}."
+            f"--background {background}: only handwriting has a background; leave it out, or add --as handwriting."
         )
+    read = _Source(source, form, files, preparation, background, transpose, partitioner)
+    origin = read.origin()
+    if folder.exists():
+        return _same_or_refuse(name, folder, origin), False
+    with _new_folder(name, folder) as temporary:
+        facts = _convert(temporary, read, progress or Silent())
+        write_json(temporary / "index.json", {"version": VERSION, "name": name, **facts, **origin})
+        os.rename(temporary, folder)  # fails if a folder of that name was made in the meantime
+    return open_data_set(name), True
+
+
+def _default_preparation(name: str, form: str) -> str:
+    """A set named like a task of handwriting is handwriting, else the format says."""
+    task = TASKS.get(name)
+    is_handwriting = task is not None and issubclass(task, Handwriting)
+    return "handwriting" if is_handwriting else FILE_FORMATS[form].preparation
+
+
+def _same_or_refuse(name: str, folder: Path, origin: Mapping[str, Any]) -> StoredData:
+    if name not in stored_names():
+        raise CoreshotError(f"{folder}: is in the way, and is no data set; move it, or use another name.")
+    there = open_data_set(name)
+    if {key: there.index.get(key) for key in origin} != origin:
+        raise CoreshotError(
+            f"data set {name!r} is already in the store, from other files or with other options; "
+            f"use another name, or remove {folder}."
+        )
+    return there
+
+
+@contextmanager
+def _new_folder(name: str, folder: Path) -> Iterator[Path]:
+    """A temporary folder beside `folder`; it is removed if anything fails."""
     temporary = folder.with_name(f".{name}.{os.getpid()}.tmp")
     try:
         temporary.mkdir(parents=True)
-        facts = _convert(temporary, source, form, files, background, transpose, partitioner, progress or Silent())
-        write_json(temporary / "index.json", {"version": VERSION, "name": name, **facts, **origin})
-        os.rename(temporary, folder)  # fails where a folder of that name has come meanwhile
+        yield temporary
     except BaseException as error:
         shutil.rmtree(temporary, ignore_errors=True)
         if isinstance(error, OSError):
             raise CoreshotError(
-                f"data set {name!r}: cannot be written ({error}); check the disk, or set {HOME_VARIABLE} to another folder."
+                f"data set {name!r}: cannot be written ({error}); check the disk, "
+                f"or set {HOME_VARIABLE} to another folder."
             ) from None
         raise
-    return open_set(name), True
 
 
 def _fingerprint(file: SourceFile) -> dict[str, Any]:
@@ -82,44 +153,32 @@ def _fingerprint(file: SourceFile) -> dict[str, Any]:
     return {"file": file.name, "bytes": file.path.stat().st_size, "sha256": digest}
 
 
-def _described(partitioner: Partitioner | None) -> dict[str, Any] | None:
-    return None if partitioner is None else encode_named(PARTITIONERS, partitioner)
-
-
-def _convert(
-    folder: Path,
-    source: Path,
-    form: str,
-    files: Sequence[SourceFile],
-    background: Background | None,
-    transpose: bool,
-    partitioner: Partitioner | None,
-    progress: Progress,
-) -> dict[str, Any]:
-    """Writes images.npy and labels.npy into the folder; what the index says of them."""
-    arrived = folder / "arrived"
-    with arrived.open("wb") as spool:
-        batches = _Arrivals(spool, needs_clients=partitioner is None)
-        progress.begin(f"reading {source.name}", len(files))
-        for file in files:
-            for batch in FORMS[form].read(file):
+def _convert(folder: Path, source: _Source, progress: Progress) -> dict[str, Any]:
+    """Writes inputs.npy and targets.npy into the folder; returns what the index says about them."""
+    preparation = PREPARATIONS[source.preparation](source.background)
+    unsorted = folder / "unsorted"
+    with unsorted.open("wb") as spool:
+        batches = _Batches(spool, preparation, source.partitioner)
+        progress.begin(f"reading {source.path.name}", len(source.files))
+        for file in source.files:
+            for batch in FILE_FORMATS[source.form].read(file):
                 batches.take(batch)
             progress.advance()
         progress.end()
-    if not batches.labels:
-        raise CoreshotError(f"{source.name}: there are no images in it; check the path.")
-    background = background or batches.vote.decide(source.name)
-    clients, owner = batches.owners() if partitioner is None else batches.partitioned(partitioner)
+    labels = batches.labels(source.path.name)
+    description, targets = preparation.describe(labels, source.path.name)
+    clients, owner = batches.owners() if source.partitioner is None else batches.partition(source.partitioner)
     order = np.argsort(owner, kind="stable")
-    _write_images(folder / "images.npy", arrived, order, invert=background == "white", transpose=transpose)
-    _write_labels(folder / "labels.npy", np.concatenate(batches.labels)[order])
-    arrived.unlink()
+    inputs: np.ndarray = np.memmap(unsorted, batches.input_type, "r", shape=(len(order), *description.input_shape))
+    if source.transpose:
+        description, inputs = _transpose(description, inputs)
+    _write_inputs(folder / "inputs.npy", inputs, order, preparation)
+    _write_targets(folder / "targets.npy", targets[order])
+    unsorted.unlink()
     counts = np.bincount(owner, minlength=len(clients))
     starts = np.cumsum(counts) - counts
     return {
-        "image_shape": list(IMAGE_SHAPE),
-        "num_classes": NUM_CLASSES,
-        "background_of_source": background,
+        "description": encode(description),
         "clients": [
             {"name": client, "role": role, "start": int(start), "count": int(count)}
             for (role, client), start, count in zip(clients, starts, counts, strict=True)
@@ -127,51 +186,64 @@ def _convert(
     }
 
 
-Owner = tuple[Role, str]
+def _transpose(description: Description, inputs: np.ndarray) -> tuple[Description, np.ndarray]:
+    if not description.holds_images:
+        raise CoreshotError("--transpose: the records are vectors, and only images are transposed; leave it out.")
+    height, width, channels = description.input_shape
+    return replace(description, input_shape=(width, height, channels)), inputs.transpose(0, 2, 1, 3)
 
 
-class _Arrivals:
-    """Batches as they come: pixels go to a file, because a set need not fit into memory; the rest is small and stays here."""
+class _Batches:
+    """Batches as they are read: inputs go to a file, because a set need not fit into memory; the rest is small."""
 
-    def __init__(self, spool: BinaryIO, needs_clients: bool) -> None:
-        self.vote, self.labels = BorderVote(), list[np.ndarray]()
-        self._spool, self._needs_clients = spool, needs_clients
-        self._roles_and_clients, self._columns = list[tuple[Role, str | None, int]](), list[Mapping[str, np.ndarray]]()
-        self._complete: dict[tuple[Role, str], str] = {}
+    def __init__(self, spool: BinaryIO, preparation: Preparation, partitioner: Partitioner | None) -> None:
+        self.input_type = np.dtype(np.uint8)
+        self._spool, self._preparation, self._needs_clients = spool, preparation, partitioner is None
+        self._labels: list[np.ndarray] = []
+        self._sizes: list[tuple[Role, str | None, int]] = []
+        self._columns: list[Mapping[str, np.ndarray]] = []
+        self._complete: dict[Owner, str] = {}
 
     def take(self, batch: Batch) -> None:
-        if len(batch.images) == 0:
-            raise CoreshotError(f"{batch.where}: there are no images; leave this client out or give it images.")
+        if len(batch.inputs) == 0:
+            raise CoreshotError(f"{batch.where}: there are no records; leave this client out or give it records.")
         if batch.client is None and self._needs_clients:
             raise CoreshotError(
-                f"{batch.where}: says nothing of clients (no array or column clients or writers); make clients, for example with "
-                "--partition dirichlet --set num_partitions=100 --set alpha=0.5."
+                f"{batch.where}: says nothing of clients (no array or column clients or writers); make clients, "
+                "for example with --partition dirichlet --set num_partitions=100 --set alpha=0.5."
             )
-        if batch.client is not None and batch.is_all:
-            self._refuse_twice(batch.role, batch.client, batch.where)
-        self.vote.count(batch.images)
-        self._spool.write(np.ascontiguousarray(batch.images).tobytes())
-        self.labels.append(batch.labels)
-        self._roles_and_clients.append((batch.role, batch.client, len(batch.labels)))
-        self._columns.append({**batch.columns, "label": batch.labels} if not self._needs_clients else {})
+        if batch.client is not None and batch.is_complete:
+            self._refuse_second(batch.role, batch.client, batch.where)
+        inputs, labels = self._preparation.take(batch)
+        self.input_type = inputs.dtype
+        self._spool.write(np.ascontiguousarray(inputs).tobytes())
+        self._labels.append(labels)
+        self._sizes.append((batch.role, batch.client, len(labels)))
+        self._columns.append({} if self._needs_clients else {**batch.columns, "label": labels})
 
-    def _refuse_twice(self, role: Role, client: str, where: str) -> None:
+    def _refuse_second(self, role: Role, client: str, where: str) -> None:
         if (role, client) in self._complete:
             raise CoreshotError(
-                f"{where}: this client was already in {self._complete[role, client]}; point --from at files that have each client once."
+                f"{where}: this client was already in {self._complete[role, client]}; "
+                "point --from at files that have each client once."
             )
         self._complete[role, client] = where
 
+    def labels(self, where: str) -> np.ndarray:
+        if not self._labels:
+            raise CoreshotError(f"{where}: there are no records in it; check the path.")
+        return np.concatenate(self._labels)
+
     def owners(self) -> tuple[list[Owner], np.ndarray]:
-        """Everyone who holds images, training clients first, and the number of the holder of each image."""
-        present = dict.fromkeys((role, str(client)) for role, client, _ in self._roles_and_clients)
+        """Everyone who holds records, training clients first, and the number of the holder of each record."""
+        present = dict.fromkeys((role, str(client)) for role, client, _ in self._sizes)
         ordered = sorted(present, key=lambda owner: ROLES.index(owner[0]))
         number = {owner: index for index, owner in enumerate(ordered)}
-        parts = [np.full(count, number[role, str(client)]) for role, client, count in self._roles_and_clients]
-        return _with_safe_names(ordered), np.concatenate(parts)
+        parts = [np.full(count, number[role, str(client)]) for role, client, count in self._sizes]
+        return _make_file_names(ordered), np.concatenate(parts)
 
-    def partitioned(self, partitioner: Partitioner) -> tuple[list[Owner], np.ndarray]:
-        """As `owners`, with the images that are not for testing dealt out anew."""
+    def partition(self, partitioner: Partitioner) -> tuple[list[Owner], np.ndarray]:
+        """As `owners`, with the records that are not for testing divided anew."""
         holders, owner = self.owners()
         is_test = np.array([role == "test" for role, _ in holders])[owner]
         rows = np.flatnonzero(~is_test)
@@ -179,42 +251,41 @@ class _Arrivals:
         columns = {name: np.concatenate([columns[name] for columns in self._columns])[rows] for name in names}
         parts = partitioner.partition(columns)
         tests = [index for index, (role, _) in enumerate(holders) if role == "test"]
-        dealt = np.empty(len(owner), int)
+        divided = np.empty(len(owner), int)
         for index, part in enumerate(parts.values()):
-            dealt[rows[part]] = index
+            divided[rows[part]] = index
         for index, old in enumerate(tests, start=len(parts)):
-            dealt[owner == old] = index
-        return _with_safe_names([*(("train", name) for name in parts), *(holders[old] for old in tests)]), dealt
+            divided[owner == old] = index
+        return _make_file_names([*(("train", name) for name in parts), *(holders[old] for old in tests)]), divided
 
 
-def _with_safe_names(owners: Sequence[Owner]) -> list[Owner]:
-    """Names that can be names of files: a client's message is stored under its name."""
+def _make_file_names(owners: Sequence[Owner]) -> list[Owner]:
+    """A client's message is stored under its name, so names must be names of files."""
     safe = [(role, re.sub("^[.]", "_", re.sub("[^A-Za-z0-9._-]", "_", name))[:100] or "_") for role, name in owners]
     first: dict[Owner, str] = {}
     for (_, name), owner in zip(owners, safe, strict=True):
         if first.setdefault(owner, name) != name:
             raise CoreshotError(
-                f"clients {first[owner]!r} and {name!r} would both be called {owner[1]!r} in file names; rename one of them."
+                f"clients {first[owner]!r} and {name!r} would both be called {owner[1]!r} in file names; "
+                "rename one of them."
             )
     return safe
 
 
-def _write_images(path: Path, arrived: Path, order: np.ndarray, *, invert: bool, transpose: bool) -> None:
-    """As np.save writes them, but a piece at a time; not through a memory map, where a full disk would kill the process."""
-    images = np.memmap(arrived, np.uint8, "r", shape=(len(order), *IMAGE_SHAPE))
+def _write_inputs(path: Path, inputs: np.ndarray, order: np.ndarray, preparation: Preparation) -> None:
+    """As np.save does, but in parts. Not through a memory map: there, a full disk would kill the process."""
+    rows_at_once = max(1, BYTES_AT_ONCE // inputs[:1].nbytes)
     with path.open("wb") as file:
-        header = {"descr": "|u1", "fortran_order": False, "shape": images.shape}
+        header = {"descr": np.lib.format.dtype_to_descr(inputs.dtype), "fortran_order": False, "shape": inputs.shape}
         np.lib.format.write_array_header_1_0(file, header)
-        for start in range(0, len(order), ROWS_AT_ONCE):
-            rows = images[order[start : start + ROWS_AT_ONCE]]
-            rows = 255 - rows if invert else rows
-            file.write((rows.transpose(0, 2, 1) if transpose else rows).tobytes())
+        for start in range(0, len(order), rows_at_once):
+            file.write(preparation.finish(inputs[order[start : start + rows_at_once]]).tobytes())
         _sync(file)
 
 
-def _write_labels(path: Path, labels: np.ndarray) -> None:
+def _write_targets(path: Path, targets: np.ndarray) -> None:
     with path.open("wb") as file:
-        np.save(file, labels, allow_pickle=False)
+        np.save(file, targets, allow_pickle=False)
         _sync(file)
 
 

@@ -1,4 +1,4 @@
-"""Handwritten digits that come with scikit-learn: 1,797 images of 8 x 8, dealt to clients by a Dirichlet draw; needs no download."""
+"""Handwritten digits that come with scikit-learn: 1,797 images of 8 x 8, divided among clients by a Dirichlet draw."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from pydantic import Field
 
 from coreshot.config import Count, Positive, settings
 from coreshot.data.display import Display
-from coreshot.data.federated import FederatedData, Kind
+from coreshot.data.federated import FederatedData
 from coreshot.data.partition import Dirichlet
-from coreshot.types import Points, points_of
+from coreshot.types import Kind, Points, make_points
 
 HIGHEST_PIXEL = 16
 
 
 @cache
 def _digits() -> tuple[np.ndarray, np.ndarray]:
-    from sklearn.datasets import load_digits  # a second, which other tasks need not pay
+    from sklearn.datasets import load_digits  # takes a second, which other tasks do not need
 
     bunch = load_digits()
     return bunch.images.astype(np.float32)[..., None] / HIGHEST_PIXEL, bunch.target
@@ -28,7 +28,7 @@ def _digits() -> tuple[np.ndarray, np.ndarray]:
 
 @settings
 class Digits:
-    """Test images are held out before clients get the rest; every client has at least two classes, because a learner needs that."""
+    """Test images are held out first. Every client has at least two classes, because a learner needs them."""
 
     num_clients: Count
     alpha: Positive  # of the Dirichlet draw: small gives each client few classes
@@ -60,4 +60,4 @@ class Digits:
 
 def _points(rows: np.ndarray) -> Points:
     images, labels = _digits()
-    return points_of(images[rows], np.eye(10, dtype=np.float32)[labels[rows]])
+    return make_points(images[rows], np.eye(10, dtype=np.float32)[labels[rows]])

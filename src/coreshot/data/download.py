@@ -1,4 +1,4 @@
-"""A file from the web that is what it should be: goes on where it stopped, and is checked against its SHA-256 before it gets its name."""
+"""Download a file, continue where it stopped, and check its SHA-256 before the file gets its name."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from coreshot.storage import read_json, write_json
 
 CHUNK = 1 << 20
 TIMEOUT = 30.0  # seconds without a byte
-MOST_ATTEMPTS = 20  # each but the last has brought some bytes
+MOST_ATTEMPTS = 20  # each attempt but the last has received some bytes
 
 
 def download(url: str, folder: Path, sha256: str, progress: Progress | None = None) -> tuple[Path, bool]:
-    """The file, and whether it is new. What has arrived of it lies beside it as NAME.part until it is whole."""
+    """The file, and whether it is new. The bytes received so far are in NAME.part beside it until all are there."""
     sha256 = sha256.lower()
     if not re.fullmatch("[0-9a-f]{64}", sha256):
         raise CoreshotError(
@@ -43,7 +43,8 @@ def download(url: str, folder: Path, sha256: str, progress: Progress | None = No
     if found != sha256:
         _forget(part)
         raise CoreshotError(
-            f"{url}: the SHA-256 of what arrived is {found}, wanted was {sha256}; it was removed. Check the address and the checksum, and try again."
+            f"{url}: the SHA-256 of what arrived is {found}, wanted was {sha256}; it was removed. "
+            "Check the address and the checksum, and try again."
         )
     part.rename(target)
     _forget(part)
@@ -75,7 +76,7 @@ def _forget(part: Path) -> None:
 
 
 def _fetch(url: str, part: Path, progress: Progress) -> None:
-    """Tries until all bytes are there, as long as each try brings some."""
+    """Try until all bytes are there, as long as each attempt receives some."""
     for _ in range(MOST_ATTEMPTS):
         before = _size(part)
         if _fetch_more(url, part, progress):
@@ -83,7 +84,8 @@ def _fetch(url: str, part: Path, progress: Progress) -> None:
         if _size(part) <= before:
             break
     raise CoreshotError(
-        f"{url}: the connection ended after {_size(part)} bytes, before the file did; give the same command again, and it goes on from there."
+        f"{url}: the connection ended after {_size(part)} bytes, before the file did; "
+        "give the same command again, and it goes on from there."
     )
 
 
@@ -92,33 +94,33 @@ def _size(part: Path) -> int:
 
 
 def _fetch_more(url: str, part: Path, progress: Progress) -> bool:
-    """Appends what the server sends; whether that was all."""
+    """Append what the server sends; True if the file is then complete."""
     headers = _resume_headers(url, part)
     start = _size(part)
     try:
         with urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=TIMEOUT) as answer:
             if answer.status != 206 or not answer.headers.get("Content-Range", "").startswith(f"bytes {start}-"):
-                start = 0  # the server sends all of it: it cannot resume, or the file has changed
+                start = 0  # the server sends the whole file: it cannot resume, or the file has changed
             return _receive(url, part, start, answer, progress)
     except urllib.error.HTTPError as error:
         with error:
-            if error.code == 416 and start:  # there is nothing beyond what we have: it is all, or it is of another file
+            if error.code == 416 and start:  # no bytes beyond ours: they are all, or of another file
                 if error.headers.get("Content-Range") == f"bytes */{start}":
                     return True
                 _forget(part)
                 return _fetch_more(url, part, progress)
             raise CoreshotError(f"{url}: the server answers {error.code} {error.reason}; check the address.") from None
     except (urllib.error.URLError, http.client.HTTPException, ConnectionError, TimeoutError) as error:
-        reason = getattr(error, "reason", error)
+        reason = error.reason if isinstance(error, urllib.error.URLError) else error
         raise CoreshotError(
             f"{url}: no answer ({reason}); check the address and the network, and give the same command again."
         ) from None
 
 
 def _resume_headers(url: str, part: Path) -> dict[str, str]:
-    """If-Range: where the file has changed on the server, all of it comes instead of an end that does not fit the beginning."""
+    """If-Range: if the file has changed on the server, the server sends all of it, not an end that does not fit."""
     notes = read_json(_notes(part)) if _notes(part).exists() else {}
-    if notes.get("url") != url:  # left by another address, or by nobody knows whom
+    if notes.get("url") != url:  # left by another address, or without notes
         _forget(part)
     if not _size(part):
         return {}
@@ -133,9 +135,8 @@ def _receive(url: str, part: Path, start: int, answer: Any, progress: Progress) 
             f"{url}: {total - start} bytes do not fit on the disk of {part.parent}; make room, or use another folder."
         )
     etag = answer.headers.get("ETag")
-    strong = (
-        etag if etag and not etag.startswith("W/") else answer.headers.get("Last-Modified")
-    )  # If-Range does not take a weak ETag
+    # If-Range does not accept a weak ETag.
+    strong = etag if etag and not etag.startswith("W/") else answer.headers.get("Last-Modified")
     write_json(_notes(part), {"url": url, "version": strong})
     progress.begin(f"downloading {part.stem}, MB", -(-(total or start) // CHUNK))
     progress.advance(start // CHUNK)
@@ -151,7 +152,7 @@ def _receive(url: str, part: Path, start: int, answer: Any, progress: Progress) 
 
 
 def _next_chunk(answer: Any) -> bytes | None:
-    """Empty at the end; None where the connection broke. What has arrived before is kept."""
+    """Empty at the end of the file; None if the connection broke."""
     try:
         return answer.read(CHUNK)
     except (OSError, http.client.HTTPException):

@@ -1,9 +1,8 @@
-"""Somebody's file as the records of a study: CSV, parquet, npz, or a folder of images. Read, checked and encoded, or refused in one sentence."""
+"""A site's file as the records of a study: CSV, parquet, npz, or a folder of images; read, checked and encoded."""
 
 from __future__ import annotations
 
 import unicodedata
-import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,29 +13,18 @@ import pyarrow
 import pyarrow.csv
 import pyarrow.parquet
 from jaxtyping import Float
-from PIL import Image, UnidentifiedImageError
 
+from coreshot.data.image_files import decode_image
+from coreshot.data.readers.npz import INPUT_KEYS, LABEL_KEYS, load_arrays
 from coreshot.data.schema import Cells, Classes, Finding, Images, Quantity, Table
 from coreshot.errors import CoreshotError
 
 IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".tif", ".tiff")
-EIGHT_BITS = (
-    "1",
-    "L",
-    "LA",
-    "P",
-    "PA",
-    "RGB",
-    "RGBA",
-    "CMYK",
-    "YCbCr",
-)  # modes whose pixels go from 0 to 255; others would be cut off there
-INPUT_KEYS, LABEL_KEYS = ("images", "x"), ("labels", "y")  # of an npz
 
 
 @dataclass(frozen=True)
-class Encoded:
-    """Ready for a model; y is None where no targets were asked for."""
+class EncodedRecords:
+    """Inputs and targets for a model; y is None if no targets were asked for."""
 
     x: Float[np.ndarray, "n ..."]
     y: Any
@@ -45,12 +33,12 @@ class Encoded:
 
 def read_records(
     path: Path, inputs: Table | Images, target: Classes | Quantity, *, needs_target: bool = True
-) -> Encoded:
+) -> EncodedRecords:
     where = str(path)
     if not path.exists():
         raise CoreshotError(f"{where}: there is no such file or folder; give CSV, parquet, npz, or a folder of images.")
     if isinstance(inputs, Images):
-        images, labels = _images(path, inputs, target)
+        images, labels = _read_images(path, inputs, target)
         cells: Mapping[str, Any] = {target.name: labels} if labels is not None else {}
         x, findings = inputs.encode(images, where)
     else:
@@ -59,50 +47,49 @@ def read_records(
     if len(x) == 0:
         raise CoreshotError(f"{where}: holds no records; give a file with at least one.")
     if not needs_target:
-        return Encoded(x, None, findings)
+        return EncodedRecords(x, None, findings)
     if target.name not in cells:
         raise CoreshotError(f"{where}: there is no column {target.name!r}, which is what is to be learned; add it.")
     y, finding = target.encode(cells[target.name], where)
-    return Encoded(x, y, [*findings, finding])
+    return EncodedRecords(x, y, [*findings, finding])
 
 
 def read_arrays(path: Path) -> tuple[np.ndarray, np.ndarray]:
-    """Inputs and targets of a study whose records are arrays already: an npz file."""
+    """Inputs and targets of a study without a schema, whose records are arrays: an npz file."""
     if not path.exists():
         raise CoreshotError(f"{path}: there is no such file; give an npz file.")
-    arrays = _arrays(path)
+    arrays = load_arrays(path, str(path))
     inputs, labels = (next((arrays[key] for key in keys if key in arrays), None) for keys in (INPUT_KEYS, LABEL_KEYS))
     if inputs is None or labels is None:
         names = ", ".join(arrays) or "none"
         raise CoreshotError(
-            f"{path}: has arrays {names}; save inputs as {' or '.join(INPUT_KEYS)} and targets as {' or '.join(LABEL_KEYS)}."
+            f"{path}: has arrays {names}; save inputs as {' or '.join(INPUT_KEYS)} "
+            f"and targets as {' or '.join(LABEL_KEYS)}."
         )
     return inputs, labels
 
 
 def read_columns(path: Path) -> dict[str, Cells]:
-    """Of a table, by name, as text or numbers."""
+    """The columns of a table by name; their cells are text or numbers."""
     suffix = path.suffix.lower()
     try:
         if suffix == ".csv":
-            return _csv_columns(path)
+            return _read_csv(path)
         if suffix == ".parquet":
             table = pyarrow.parquet.read_table(path)
             return {name: table.column(name).to_pylist() for name in table.column_names}
         if suffix == ".npz":
-            return {name: array.tolist() for name, array in _arrays(path).items() if array.ndim == 1}
+            return {name: array.tolist() for name, array in load_arrays(path, str(path)).items() if array.ndim == 1}
     except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
-        advice = (
-            "save it as UTF-8"
-            if "utf8" in str(error).lower().replace("-", "")
-            else "give a whole CSV, parquet or npz file"
-        )
-        raise CoreshotError(f"{path}: cannot be read ({_first_line(error)}); {advice}.") from None
+        is_encoding = "utf8" in str(error).lower().replace("-", "")
+        advice = "save it as UTF-8" if is_encoding else "give a whole CSV, parquet or npz file"
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise CoreshotError(f"{path}: cannot be read ({reason}); {advice}.") from None
     raise CoreshotError(f"{path}: a table is a file ending in .csv, .parquet or .npz; give one of these.")
 
 
 def check_header(names: Sequence[str], path: Path) -> list[str]:
-    """Without spaces around them, and different."""
+    """Column names without spaces around them; two that are the same are refused."""
     clean = [unicodedata.normalize("NFC", name.strip()) for name in names]
     for mark, word in ((";", "';'"), ("\t", "tabs")):
         if len(clean) == 1 and mark in clean[0]:
@@ -113,7 +100,7 @@ def check_header(names: Sequence[str], path: Path) -> list[str]:
     return clean
 
 
-def _csv_columns(path: Path) -> dict[str, Cells]:
+def _read_csv(path: Path) -> dict[str, Cells]:
     names = pyarrow.csv.open_csv(
         path, convert_options=pyarrow.csv.ConvertOptions(strings_can_be_null=True)
     ).schema.names
@@ -125,72 +112,49 @@ def _csv_columns(path: Path) -> dict[str, Cells]:
     return {name: column.to_pylist() for name, column in zip(clean, table.columns, strict=True)}
 
 
-def _arrays(path: Path) -> dict[str, np.ndarray]:
-    try:
-        with path.open("rb") as handle:
-            file = np.load(handle, allow_pickle=False)
-            if isinstance(file, np.ndarray):
-                raise ValueError("it is a single array, as in an npy file")
-            return {name: file[name] for name in file.files}
-    except (ValueError, OSError, EOFError, KeyError, zipfile.BadZipFile) as error:
-        raise CoreshotError(
-            f"{path}: is not a whole npz file of plain arrays ({_first_line(error)}); save it again with numpy.savez."
-        ) from None
-
-
-def _images(path: Path, inputs: Images, target: Classes | Quantity) -> tuple[np.ndarray, Cells | None]:
+def _read_images(path: Path, inputs: Images, target: Classes | Quantity) -> tuple[np.ndarray, Cells | None]:
     if path.is_dir():
-        return _image_folder(path, inputs)
+        return _read_image_folder(path, inputs)
     if path.suffix.lower() != ".npz":
         raise CoreshotError(
-            f"{path}: images are an npz file with {' or '.join(INPUT_KEYS)}, or a folder with one folder a class; give one of these."
+            f"{path}: images are an npz file with {' or '.join(INPUT_KEYS)}, "
+            "or a folder with one folder a class; give one of these."
         )
-    arrays = _arrays(path)
+    arrays = load_arrays(path, str(path))
     key = next((key for key in INPUT_KEYS if key in arrays), None)
     if key is None:
         raise CoreshotError(
-            f"{path}: has arrays {', '.join(arrays) or 'none'}, but none called {' or '.join(INPUT_KEYS)}; save the images as one."
+            f"{path}: has arrays {', '.join(arrays) or 'none'}, but none called {' or '.join(INPUT_KEYS)}; "
+            "save the images as one."
         )
     label_key = next((name for name in (target.name, *LABEL_KEYS) if name in arrays), None)
     labels = arrays[label_key] if label_key else None
     if arrays[key].ndim < 3 or arrays[key].dtype.kind not in "buif" or (labels is not None and labels.ndim != 1):
         raise CoreshotError(
-            f"{path}: images are an array [number, lines, columns(, channels)] of numbers, labels one of [number]; save them so."
+            f"{path}: images are an array [number, lines, columns(, channels)] of numbers, "
+            "labels one of [number]; save them so."
         )
     if labels is not None and len(labels) != len(arrays[key]):
         raise CoreshotError(f"{path}: has {len(arrays[key])} images and {len(labels)} labels; give one for each.")
     return arrays[key], None if labels is None else labels.tolist()
 
 
-def _image_folder(path: Path, inputs: Images) -> tuple[np.ndarray, Cells | None]:
+def _read_image_folder(path: Path, inputs: Images) -> tuple[np.ndarray, Cells | None]:
     """path/CLASS/*.png, or path/*.png without classes."""
     files = sorted(file for file in path.rglob("*") if file.suffix.lower() in IMAGE_SUFFIXES)
     if not files:
         raise CoreshotError(
             f"{path}: holds no images ({', '.join(IMAGE_SUFFIXES)}); give a folder with one folder a class."
         )
-    images = np.stack([_image(file, inputs) for file in files])
+    images = np.stack([_read_image(file, inputs) for file in files])
     loose = [file for file in files if file.parent == path]
     if loose and len(loose) < len(files):
         raise CoreshotError(f"{loose[0]}: lies beside the folders of the classes; move it into one of them.")
     return images, None if loose else [file.relative_to(path).parts[0] for file in files]
 
 
-def _image(file: Path, inputs: Images) -> np.ndarray:
-    try:
-        with Image.open(file) as image:
-            if image.mode not in EIGHT_BITS:
-                raise CoreshotError(
-                    f"{file}: has pixels of kind {image.mode}, not 0 to 255; convert it to 8 bits, or give an npz with its own range."
-                )
-            pixels = np.asarray(image.convert("L" if inputs.shape[2] == 1 else "RGB"))
-    except (UnidentifiedImageError, OSError) as error:
-        raise CoreshotError(f"{file}: cannot be read as an image ({_first_line(error)}); mend or remove it.") from None
-    pixels = pixels[..., None] if pixels.ndim == 2 else pixels
+def _read_image(file: Path, inputs: Images) -> np.ndarray:
+    pixels = decode_image(file, str(file), 1 if inputs.shape[2] == 1 else 3)
     if pixels.shape != inputs.shape:
         raise CoreshotError(f"{file}: is {pixels.shape}, the study wants {inputs.shape}; resize it.")
     return pixels
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0]

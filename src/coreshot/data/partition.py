@@ -1,33 +1,35 @@
-"""Clients for data that has none: four ways to cut a set, with the parameter names of flwr-datasets.
+"""Clients for data that has none: four ways to divide a data set, with the parameter names of flwr-datasets.
 
-Where flwr-datasets (Flower's partitioners) would drop images, repeat them or give up early, these refuse or draw again: every image is in
-exactly one partition. Columns are what the source says of each image; "label" is always there.
+Where flwr-datasets (Flower's partitioners) would drop records, repeat them or give up early, these refuse or draw
+again: every record is in exactly one partition. Columns are what the source says about each record; "label" is always
+one of them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal, Protocol
+from typing import Literal, Protocol, runtime_checkable
 
 import numpy as np
 
 from coreshot.config import Count, Positive, settings
-from coreshot.data.readers.protocol import client_name
+from coreshot.data.readers.protocol import make_client_name
 from coreshot.errors import CoreshotError
 
 Columns = Mapping[str, np.ndarray]
 Partitions = dict[str, np.ndarray]  # rows of each client
 
-ATTEMPTS = 1000  # draws of a Dirichlet partition before it is given up; a draw takes less than a millisecond
+ATTEMPTS = 1000  # draws of a partition before an error; a draw takes less than a millisecond
 
 
+@runtime_checkable
 class Partitioner(Protocol):
     def partition(self, columns: Columns) -> Partitions: ...
 
 
 @settings
 class Iid:
-    """Equal shares (they differ by one image at most) of shuffled data."""
+    """Equal shares of shuffled data; their sizes differ by at most one record."""
 
     num_partitions: Count
     shuffle: bool = True
@@ -37,14 +39,15 @@ class Iid:
         size = len(_column(columns, "label"))
         _check_enough(size, self.num_partitions)
         rows = np.random.default_rng(self.seed).permutation(size) if self.shuffle else np.arange(size)
-        return _named(np.array_split(rows, self.num_partitions))
+        return _name_parts(np.array_split(rows, self.num_partitions))
 
 
 @settings
 class Dirichlet:
-    """Each class is dealt out by a Dirichlet(alpha) draw over the partitions: large alpha is nearly iid, small alpha nearly one class each.
+    """A Dirichlet(alpha) draw divides each class among the partitions (Yurochkin et al. 2019).
 
-    Yurochkin et al. 2019; drawn again until every partition is large enough and, which flwr-datasets does not ask, has enough classes.
+    Large alpha is nearly iid, small alpha gives each partition nearly one class. Drawn again until every partition has
+    enough records and (a setting that flwr-datasets does not have) enough classes.
     """
 
     num_partitions: Count
@@ -52,8 +55,8 @@ class Dirichlet:
     partition_by: str = "label"
     min_partition_size: Count = 10
     min_classes_per_partition: Count = 1
-    self_balancing: bool = False  # no further class for a partition that has its fair share of images
-    shuffle: bool = True  # the order within a partition; which images it gets is random in any case
+    self_balancing: bool = False  # no further class for a partition that already has an equal share of the records
+    shuffle: bool = True  # the order within a partition; which records it gets is random in any case
     seed: int = 42
 
     def partition(self, columns: Columns) -> Partitions:
@@ -64,33 +67,30 @@ class Dirichlet:
         rows = [draws.permutation(np.flatnonzero(number == index)) for index in range(len(classes))]
         cuts = [np.split(some, np.cumsum(count)[:-1]) for some, count in zip(rows, counts, strict=True)]
         parts = [np.concatenate(pieces) for pieces in zip(*cuts, strict=True)]
-        return _named([draws.permutation(part) if self.shuffle else part for part in parts])
+        return _name_parts([draws.permutation(part) if self.shuffle else part for part in parts])
 
     def _draw_until_accepted(self, draws: np.random.Generator, sizes: np.ndarray) -> np.ndarray:
         smallest = 0
         for _ in range(ATTEMPTS):
             counts = self._draw(draws, sizes)
             smallest = max(smallest, int(counts.sum(axis=0).min()))
-            if (
-                counts.sum(axis=0).min() >= self.min_partition_size
-                and (counts > 0).sum(axis=0).min() >= self.min_classes_per_partition
-            ):
+            has_size = counts.sum(axis=0).min() >= self.min_partition_size
+            if has_size and (counts > 0).sum(axis=0).min() >= self.min_classes_per_partition:
                 return counts
         raise CoreshotError(
-            f"dirichlet partition: in {ATTEMPTS} draws no partition of {sizes.sum()} images for {self.num_partitions} clients gave each at least "
-            f"{self.min_partition_size} images of {self.min_classes_per_partition} classes (the best left one with {smallest}); "
-            f"raise alpha (now {self.alpha:g}), or lower min_partition_size or num_partitions."
+            f"dirichlet partition: in {ATTEMPTS} draws no partition of {sizes.sum()} records for {self.num_partitions} "
+            f"clients gave each at least {self.min_partition_size} records of {self.min_classes_per_partition} classes "
+            f"(the best left one with {smallest}); raise alpha (now {self.alpha:g}), or lower min_partition_size "
+            "or num_partitions."
         )
 
     def _draw(self, draws: np.random.Generator, sizes: np.ndarray) -> np.ndarray:
-        """Images of each class (lines) for each partition (columns)."""
+        """The number of records of each class (lines) for each partition (columns)."""
         counts = np.zeros((len(sizes), self.num_partitions), int)
         for index, size in enumerate(sizes):
             has_room = (counts.sum(axis=0) < sizes.sum() / self.num_partitions) | (not self.self_balancing)
             shares = draws.dirichlet(np.full(self.num_partitions, self.alpha)) * has_room
-            if (
-                not shares.sum() > 0
-            ):  # with a tiny alpha only full partitions may have drawn a share: one that is not full takes the class
+            if not shares.sum() > 0:  # tiny alpha: only full partitions drew a share, so another one takes the class
                 shares = np.eye(self.num_partitions)[draws.choice(np.flatnonzero(has_room))]
             counts[index] = np.diff(np.rint(np.cumsum(shares / shares.sum()) * size).astype(int), prepend=0)
         return counts
@@ -98,7 +98,7 @@ class Dirichlet:
 
 @settings
 class Pathological:
-    """So many classes for each partition and no more; the images of a class are shared evenly among those that have it (McMahan et al. 2017)."""
+    """The same number of classes for each partition; partitions share the records of a class (McMahan et al. 2017)."""
 
     num_partitions: Count
     num_classes_per_partition: Count
@@ -116,13 +116,13 @@ class Pathological:
             rows = np.flatnonzero(number == index)
             if len(rows) < len(takers):
                 raise CoreshotError(
-                    f"pathological partition: class {classes[index]} has {len(rows)} images for the {len(takers)} clients that are to have it; "
-                    "lower num_partitions or num_classes_per_partition."
+                    f"pathological partition: class {classes[index]} has {len(rows)} records for the {len(takers)} "
+                    "clients that are to have it; lower num_partitions or num_classes_per_partition."
                 )
             rows = draws.permutation(rows) if self.shuffle else rows
             for taker, piece in zip(takers, np.array_split(rows, len(takers)), strict=True):
                 parts[taker].append(piece)
-        return _named([np.concatenate(pieces) for pieces in parts])
+        return _name_parts([np.concatenate(pieces) for pieces in parts])
 
     def _assign(self, draws: np.random.Generator, num_classes: int) -> np.ndarray:
         """Which partition (lines) has which class (columns)."""
@@ -133,8 +133,8 @@ class Pathological:
             )
         if each * partitions < num_classes:
             raise CoreshotError(
-                f"pathological partition: {partitions} clients of {each} classes cannot hold all {num_classes} classes; "
-                "raise num_partitions or num_classes_per_partition."
+                f"pathological partition: {partitions} clients of {each} classes cannot hold "
+                f"all {num_classes} classes; raise num_partitions or num_classes_per_partition."
             )
         for _ in range(ATTEMPTS):
             chosen = np.stack([self._choose(draws, line, num_classes) for line in range(partitions)])
@@ -145,8 +145,9 @@ class Pathological:
             if self.class_assignment_mode == "deterministic":
                 break
         raise CoreshotError(
-            f"pathological partition: {self.class_assignment_mode} assignment leaves {int(np.sum(~has.any(axis=0)))} of {num_classes} classes "
-            "without a client; raise num_partitions or num_classes_per_partition."
+            f"pathological partition: {self.class_assignment_mode} assignment leaves "
+            f"{int(np.sum(~has.any(axis=0)))} of {num_classes} classes without a client; "
+            "raise num_partitions or num_classes_per_partition."
         )
 
     def _choose(self, draws: np.random.Generator, line: int, num_classes: int) -> np.ndarray:
@@ -169,7 +170,9 @@ class NaturalId:
         values, number = np.unique(_column(columns, self.partition_by), return_inverse=True)
         order = np.argsort(number, kind="stable")
         parts = np.split(order, np.cumsum(np.bincount(number))[:-1])
-        return {client_name(self.partition_by, value): part for value, part in zip(values.tolist(), parts, strict=True)}
+        return {
+            make_client_name(self.partition_by, value): part for value, part in zip(values.tolist(), parts, strict=True)
+        }
 
 
 PARTITIONERS: dict[str, type[Iid] | type[Dirichlet] | type[Pathological] | type[NaturalId]] = {
@@ -191,9 +194,10 @@ def _column(columns: Columns, name: str) -> np.ndarray:
 def _check_enough(size: int, least: int) -> None:
     if size < least:
         raise CoreshotError(
-            f"partition: {size} images are fewer than the {least} that the partitions need; lower num_partitions or min_partition_size."
+            f"partition: {size} records are fewer than the {least} that the partitions need; "
+            "lower num_partitions or min_partition_size."
         )
 
 
-def _named(parts: list[np.ndarray]) -> Partitions:
+def _name_parts(parts: list[np.ndarray]) -> Partitions:
     return {f"client-{index}": part for index, part in enumerate(parts)}

@@ -1,7 +1,8 @@
-"""What a record looks like, for everyone who takes part: columns or pixels, with ranges that are public, so that scaling needs no private statistics.
+"""What a record of a study looks like: columns or pixels, with public ranges, so that scaling needs no private data.
 
-A number goes linearly from its range to [-1, 1]. A category is one column a value. What is missing is 0, and (`missing = "indicator"`) a column
-of its own says so: a model then knows that a hospital does not measure it, rather than that its patients are average.
+A number is scaled linearly from its range to [-1, 1]. A category is one-hot. A missing value is 0 and, with
+`missing = "indicator"`, one more column says that it is missing: a model can then distinguish a hospital that does not
+measure something from patients with average values.
 """
 
 from __future__ import annotations
@@ -19,18 +20,18 @@ from pydantic import Field
 from coreshot.config import Count, decode, settings
 from coreshot.errors import CoreshotError
 
-Cells = Sequence[Any]  # of one column, as a file has them: text, numbers, None
+Cells = Sequence[Any]  # the cells of one column as the file has them: text, numbers, None
 
 
 @settings
 class Column:
-    """Number: a range. Category: its values. `outside` says what becomes of a value that is neither: it is an error, or counts as missing."""
+    """A number has a range, a category its values; `outside` says what happens to any other value."""
 
     name: str
     kind: Literal["number", "category"]
     range: tuple[float, float] | None = None
     values: tuple[str, ...] | None = None
-    outside: Literal["refuse", "missing", "clip"] = "refuse"  # clip: numbers only, to the nearer end of the range
+    outside: Literal["refuse", "missing", "clip"] = "refuse"  # clip: numbers only, to the nearest value of the range
 
     def __post_init__(self) -> None:
         where = f"study, column {self.name!r}"
@@ -55,7 +56,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Finding:
-    """What a column of somebody's data holds, in counts: nothing of it leaves."""
+    """Counts of what one column of a site's data holds; they are shown at the site and never sent."""
 
     name: str
     num_present: int
@@ -66,7 +67,7 @@ class Finding:
 
 @settings
 class Table:
-    """Records are lines of a table."""
+    """Records are the rows of a table."""
 
     columns: Annotated[tuple[Column, ...], Field(min_length=1)]
     missing: Literal["indicator", "zero", "refuse"] = "indicator"
@@ -87,13 +88,15 @@ class Table:
         for column in self.columns:
             if column.name not in cells:
                 raise CoreshotError(
-                    f"{where}: there is no column {column.name!r}; it has {_some(list(cells))}: add it, empty where it is unknown."
+                    f"{where}: there is no column {column.name!r}; it has {_list_names(list(cells))}: add it, "
+                    "empty where it is unknown."
                 )
             numbers, is_missing, finding = encode_column(column, cells[column.name], where)
             if self.missing == "refuse" and np.any(is_missing):
                 line = int(np.flatnonzero(is_missing)[0]) + 1
                 raise CoreshotError(
-                    f"{where}: record {line} has no {column.name!r}, and the study wants all cells; fill it or drop the record."
+                    f"{where}: record {line} has no {column.name!r}, and the study wants all cells; "
+                    "fill it or drop the record."
                 )
             parts.append(numbers)
             indicators.append(is_missing.astype(np.float32)[:, None])
@@ -103,7 +106,7 @@ class Table:
         return np.concatenate(parts, axis=1), findings
 
     def decode(self, x: Float[np.ndarray, "n d"]) -> dict[str, list[Any]]:
-        """Points of a coreset as a person reads them: numbers in their own units, the likeliest value of a category. Pseudo-points are in between."""
+        """Points of a coreset in readable form: numbers in their units, of a category the value with most weight."""
         found: dict[str, list[Any]] = {}
         first = 0
         for column in self.columns:
@@ -119,7 +122,7 @@ class Table:
 
 @settings
 class Images:
-    """Records are images of one shape (lines, columns, channels), with pixels in a public range that becomes [0, 1]."""
+    """Records are images of shape (height, width, channels); the public range of the pixels is scaled to [0, 1]."""
 
     shape: tuple[Count, Count, Count]
     range: tuple[float, float] = (0.0, 255.0)
@@ -134,14 +137,15 @@ class Images:
 
     def encode(
         self, images: np.ndarray, where: str
-    ) -> tuple[Float[np.ndarray, "n lines columns channels"], list[Finding]]:
+    ) -> tuple[Float[np.ndarray, "n height width channels"], list[Finding]]:
         images = images[..., None] if images.ndim == 3 and self.shape[2] == 1 else images
         if images.shape[1:] != self.shape:
             raise CoreshotError(f"{where}: images are {images.shape[1:]}, the study wants {self.shape}; resize them.")
         low, high = self.range
         if images.size and (np.min(images) < low or np.max(images) > high):
             raise CoreshotError(
-                f"{where}: pixels go from {np.min(images):g} to {np.max(images):g}, the study says {low:g} to {high:g}; scale them."
+                f"{where}: pixels go from {np.min(images):g} to {np.max(images):g}, "
+                f"the study says {low:g} to {high:g}; scale them."
             )
         scaled = (images.astype(np.float32) - low) / (high - low)
         return scaled.astype(np.float32), [Finding("images", len(images), 0, 0)]
@@ -149,7 +153,7 @@ class Images:
 
 @settings
 class Classes:
-    """The target of a classification: a column, its classes in order, and which of its values mean which class (by default the class's name)."""
+    """The target of a classification: a column, its classes in order, and the values of each (by default its name)."""
 
     name: str
     classes: Annotated[tuple[str, ...], Field(min_length=2)]
@@ -159,7 +163,8 @@ class Classes:
         given = self.values or {}
         if len(set(self.classes)) < len(self.classes) or (given and set(given) != set(self.classes)):
             raise CoreshotError(
-                f"study, target {self.name!r}: classes are different names, and values (if given) are for each of them; change it."
+                f"study, target {self.name!r}: "
+                "classes are different names, and values (if given) are for each of them; change it."
             )
         every = [value for values in given.values() for value in values]
         _check_names(every if given else self.classes, f"study, target {self.name!r}")
@@ -180,7 +185,8 @@ class Classes:
             if text is None or text not in meaning:
                 what = "no" if text is None else f"{text!r} as its"
                 raise CoreshotError(
-                    f"{where}: record {line} has {what} {self.name!r}; the study knows {_some(list(meaning))}: mend or drop it."
+                    f"{where}: record {line} has {what} {self.name!r}; "
+                    f"the study knows {_list_names(list(meaning))}: mend or drop it."
                 )
             found.append(meaning[text])
         labels = np.asarray(found, np.int64)
@@ -190,7 +196,7 @@ class Classes:
 
 @settings
 class Quantity:
-    """The target of a regression: a column with a public range, which becomes [-1, 1]."""
+    """The target of a regression: a column whose public range is scaled to [-1, 1]."""
 
     name: str
     range: tuple[float, float]
@@ -205,11 +211,12 @@ class Quantity:
 
     def encode(self, cells: Cells, where: str) -> tuple[Float[np.ndarray, "n 1"], Finding]:
         column = Column(name=self.name, kind="number", range=self.range)
-        numbers, is_missing, finding = _numbers(column, cells, where, "agree on a wider range")
+        numbers, is_missing, finding = _encode_numbers(column, cells, where, "agree on a wider range")
         if np.any(is_missing):
             line = int(np.flatnonzero(is_missing)[0]) + 1
             raise CoreshotError(
-                f"{where}: record {line} has no {self.name!r}, which is what is to be learned; fill it or drop the record."
+                f"{where}: record {line} has no {self.name!r}, which is what is to be learned; "
+                "fill it or drop the record."
             )
         return numbers, finding
 
@@ -218,21 +225,23 @@ class Quantity:
         return y * (high - low) / 2 + (0.0 if is_deviation else (low + high) / 2)
 
 
-def inputs_of(values: Mapping[str, Any], where: str) -> Table | Images:
+def parse_inputs(values: Mapping[str, Any], where: str) -> Table | Images:
     return decode(Table, values, where) if "columns" in values else decode(Images, values, where)
 
 
-def target_of(values: Mapping[str, Any], where: str) -> Classes | Quantity:
+def parse_target(values: Mapping[str, Any], where: str) -> Classes | Quantity:
     return decode(Classes, values, where) if "classes" in values else decode(Quantity, values, where)
 
 
 def encode_column(
     column: Column, cells: Cells, where: str
 ) -> tuple[Float[np.ndarray, "n width"], Bool[np.ndarray, " n"], Finding]:
-    return _numbers(column, cells, where) if column.kind == "number" else _categories(column, cells, where)
+    return (
+        _encode_numbers(column, cells, where) if column.kind == "number" else _encode_categories(column, cells, where)
+    )
 
 
-def _numbers(
+def _encode_numbers(
     column: Column, cells: Cells, where: str, advice: str = 'agree on outside = "missing" or "clip"'
 ) -> tuple[Float[np.ndarray, "n 1"], Bool[np.ndarray, " n"], Finding]:
     values = np.asarray([_as_number(cell, column.name, line, where) for line, cell in enumerate(cells, 1)], np.float64)
@@ -247,13 +256,12 @@ def _numbers(
         )
     if column.outside == "missing":
         is_missing = is_missing | is_outside
-    scaled = np.where(
-        is_missing, 0.0, 2 * (np.clip(np.where(is_missing, low, values), low, high) - low) / (high - low) - 1
-    )
-    return scaled.astype(np.float32)[:, None], is_missing, _finding(column, is_missing, is_outside)
+    clipped = np.clip(np.where(is_missing, low, values), low, high)
+    scaled = np.where(is_missing, 0.0, 2 * (clipped - low) / (high - low) - 1)
+    return scaled.astype(np.float32)[:, None], is_missing, _count_cells(column, is_missing, is_outside)
 
 
-def _categories(
+def _encode_categories(
     column: Column, cells: Cells, where: str
 ) -> tuple[Float[np.ndarray, "n values"], Bool[np.ndarray, " n"], Finding]:
     position = {value: index for index, value in enumerate(column.values or ())}
@@ -263,7 +271,8 @@ def _categories(
     if column.outside == "refuse" and np.any(is_outside):
         line = int(np.flatnonzero(is_outside)[0])
         raise CoreshotError(
-            f"{where}: record {line + 1} has {column.name} = {texts[line]!r}, and the study knows {_some(list(position))} "
+            f"{where}: record {line + 1} has {column.name} = {texts[line]!r}, "
+            f"and the study knows {_list_names(list(position))} "
             f'({int(np.sum(is_outside))} such records); mend them, or agree on outside = "missing".'
         )
     is_missing = is_missing | is_outside
@@ -271,17 +280,17 @@ def _categories(
     for line, text in enumerate(texts):
         if text in position:
             hot[line, position[text]] = 1.0
-    return hot, is_missing, _finding(column, is_missing, is_outside)
+    return hot, is_missing, _count_cells(column, is_missing, is_outside)
 
 
-def _finding(column: Column, is_missing: Bool[np.ndarray, " n"], is_outside: Bool[np.ndarray, " n"]) -> Finding:
-    note = (
-        {"missing": "outside counts as missing", "clip": "outside is set to the nearer end"}.get(column.outside, "")
-        if np.any(is_outside)
-        else ""
-    )
+def _count_cells(column: Column, is_missing: Bool[np.ndarray, " n"], is_outside: Bool[np.ndarray, " n"]) -> Finding:
+    notes = {"missing": "outside counts as missing", "clip": "outside is set to the nearer end"}
     return Finding(
-        column.name, int(np.sum(~is_missing)), int(np.sum(is_missing & ~is_outside)), int(np.sum(is_outside)), note
+        column.name,
+        num_present=int(np.sum(~is_missing)),
+        num_missing=int(np.sum(is_missing & ~is_outside)),
+        num_outside=int(np.sum(is_outside)),
+        note=notes.get(column.outside, "") if np.any(is_outside) else "",
     )
 
 
@@ -301,7 +310,7 @@ def _as_number(cell: Any, name: str, line: int, where: str) -> float:
 
 
 def as_text(cell: Any) -> str | None:
-    """As a person would type it: 1.0 is "1", True is "true"; an empty cell, NaN and None are missing."""
+    """A cell as a person would type it: 1.0 is "1", True is "true". None if it is missing: empty, NaN, None, "na"."""
     if cell is None or (isinstance(cell, float | np.floating) and math.isnan(cell)):
         return None
     if isinstance(cell, bool | np.bool_):
@@ -319,7 +328,7 @@ def as_text(cell: Any) -> str | None:
 
 
 def _check_names(values: Sequence[str], where: str) -> None:
-    """A value is written as its cells are read, or no cell would ever be it."""
+    """A value must be written as its cells are read; otherwise no cell could have it."""
     for value in values:
         text = as_text(value)
         if text != value:
@@ -329,5 +338,5 @@ def _check_names(values: Sequence[str], where: str) -> None:
             )
 
 
-def _some(names: Sequence[str]) -> str:
+def _list_names(names: Sequence[str]) -> str:
     return ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "") if names else "none"

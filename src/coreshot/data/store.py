@@ -1,7 +1,12 @@
-"""The shelf: data sets converted once into a memory-mapped layout, one client after another.
+"""The store of federated data sets: each is converted once into memory-mapped arrays, one client after another.
 
-A set is a folder: images.npy (uint8, n x 28 x 28, 0 = paper, 255 = ink), labels.npy (uint8, 0 to 61) and index.json, which says which
-rows belong to which client and where they came from. A set is whole or not there, and never changes.
+A data set is a folder:
+
+    inputs.npy    [n, height, width, channels] or [n, length], of uint8 or float32
+    targets.npy   [n], the class of each record: its position in the description's class_names
+    index.json    the description, the rows of each client, the source files with their SHA-256, options, version
+
+A data set is complete or absent, and it never changes. Layout version 1, which held handwriting only, is still read.
 """
 
 from __future__ import annotations
@@ -11,22 +16,43 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
+from pydantic import Field
 
-from coreshot.data.handwriting.pixels import IMAGE_SHAPE
-from coreshot.data.readers.protocol import Role
+from coreshot.config import Count, Positive, decode, settings
 from coreshot.errors import CoreshotError
 from coreshot.storage import read_json
+from coreshot.types import Kind, Points, make_points
 
-VERSION = 1
+VERSION = 2
 HOME_VARIABLE = "CORESHOT_DATA"
+
+Role = Literal["train", "extra", "test"]
+ROLES: tuple[Role, ...] = ("train", "extra", "test")  # extra clients train only where training clients are too few
+
+
+@settings
+class Description:
+    """What a data set says about its own records."""
+
+    kind: Kind = "classification"
+    input_shape: Annotated[tuple[Count, ...], Field(min_length=1)]  # (height, width, channels) or (length,)
+    input_scale: Positive  # stored inputs are divided by it: 255 for pixels of uint8
+    class_names: Annotated[tuple[str, ...], Field(min_length=2)]
+    notes: dict[str, str] = Field(
+        default_factory=dict
+    )  # what a preparation found, such as the background of the source
+
+    @property
+    def holds_images(self) -> bool:
+        return len(self.input_shape) == 3
 
 
 @dataclass(frozen=True)
 class Holder:
-    """Who holds rows start to start + count; test images of a training client are a second holder of its name."""
+    """Who holds rows start to start + count. A client with training and test records is two holders of one name."""
 
     name: str
     role: Role
@@ -39,59 +65,93 @@ class Holder:
 
 
 @dataclass(frozen=True)
-class ImageSet:
-    """A set on the shelf; its arrays are mapped, so only rows that are used are read."""
+class StoredData:
+    """A data set of the store. Its arrays are memory-mapped, so that only rows that are used are read."""
 
     name: str
+    description: Description
     holders: tuple[Holder, ...]
-    images: np.ndarray
-    labels: np.ndarray
+    inputs: np.ndarray
+    targets: np.ndarray
     index: Mapping[str, Any]
 
     def of_role(self, *roles: Role) -> list[Holder]:
         return [holder for role in roles for holder in self.holders if holder.role == role]
 
+    def points(self, rows: np.ndarray) -> Points:
+        """Inputs divided by the description's scale, and one-hot targets."""
+        inputs = self.inputs[rows].astype(np.float32) / np.float32(self.description.input_scale)
+        classes = np.eye(len(self.description.class_names), dtype=np.float32)
+        return make_points(inputs, classes[self.targets[rows]])
 
-def home() -> Path:
+
+def data_home() -> Path:
     return Path(os.environ.get(HOME_VARIABLE) or Path.home() / ".coreshot" / "data")
 
 
-def names() -> list[str]:
-    return sorted(path.parent.name for path in home().glob("*/index.json") if not path.parent.name.startswith("."))
+def stored_names() -> list[str]:
+    folders = (path.parent.name for path in data_home().glob("*/index.json"))
+    return sorted(name for name in folders if not name.startswith("."))
 
 
-def open_set(name: str) -> ImageSet:
-    folder = home() / check_name(name)
+def open_data_set(name: str) -> StoredData:
+    folder = data_home() / check_data_name(name)
     if not (folder / "index.json").exists():
-        there = f"there are {', '.join(names())}" if names() else "it is empty"
+        there = f"there are {', '.join(stored_names())}" if stored_names() else "it is empty"
         raise CoreshotError(
-            f"data set {name!r} is not on the shelf ({home()}: {there}); add it with `coreshot data add {name} --from PATH`."
+            f"data set {name!r} is not in the store ({data_home()}: {there}); "
+            f"add it with `coreshot data add {name} --from PATH`."
         )
     index = read_json(folder / "index.json")
-    if index.get("version") != VERSION:
+    if index.get("version") not in (1, VERSION):
         raise CoreshotError(
-            f"{folder}: layout version {index.get('version')}, this coreshot reads {VERSION}; remove the folder and add the data anew."
+            f"{folder}: layout version {index.get('version')}, this coreshot reads {VERSION}; "
+            "remove the folder and add the data anew."
         )
-    images, labels = _mapped(folder / "images.npy"), _mapped(folder / "labels.npy")
-    holders = tuple(Holder(**holder) for holder in index["clients"])
-    total = sum(holder.count for holder in holders)
-    if images.shape != (total, *IMAGE_SHAPE) or labels.shape != (total,):
-        raise CoreshotError(
-            f"{folder}: the index says {total} images, the files hold {len(images)}; remove the folder and add the data anew."
-        )
-    return ImageSet(name, holders, images, labels, index)
+    return _open_version_1(name, folder, index) if index["version"] == 1 else _open(name, folder, index)
 
 
-def _mapped(path: Path) -> np.ndarray:
+def _open(name: str, folder: Path, index: dict[str, Any]) -> StoredData:
+    description = decode(Description, index["description"], f"{folder}, description")
+    inputs, targets = _map_array(folder / "inputs.npy"), _map_array(folder / "targets.npy")
+    return _check(folder, StoredData(name, description, _holders(index), inputs, targets, index))
+
+
+def _open_version_1(name: str, folder: Path, index: dict[str, Any]) -> StoredData:
+    from coreshot.data.handwriting.preparation import describe_handwriting
+
+    images, labels = _map_array(folder / "images.npy"), _map_array(folder / "labels.npy")
+    index["options"] = {"preparation": "handwriting", **index["options"]}
+    description = describe_handwriting(index["background_of_source"])
+    return _check(folder, StoredData(name, description, _holders(index), images[..., None], labels, index))
+
+
+def _holders(index: Mapping[str, Any]) -> tuple[Holder, ...]:
+    return tuple(Holder(**holder) for holder in index["clients"])
+
+
+def _check(folder: Path, data: StoredData) -> StoredData:
+    total = sum(holder.count for holder in data.holders)
+    if data.inputs.shape != (total, *data.description.input_shape) or data.targets.shape != (total,):
+        raise CoreshotError(
+            f"{folder}: the index says {total} records of shape {data.description.input_shape}, "
+            f"the files hold {len(data.inputs)} of shape {data.inputs.shape[1:]}; "
+            "remove the folder and add the data anew."
+        )
+    return data
+
+
+def _map_array(path: Path) -> np.ndarray:
     try:
         return np.load(path, mmap_mode="r", allow_pickle=False)
     except (OSError, ValueError) as error:
         raise CoreshotError(f"{path}: cannot be read ({error}); remove its folder and add the data anew.") from None
 
 
-def check_name(name: str) -> str:
+def check_data_name(name: str) -> str:
     if re.fullmatch("[A-Za-z0-9][A-Za-z0-9._-]{0,63}", name):
         return name
     raise CoreshotError(
-        f"data set name {name!r}: a name has at most 64 letters, digits, '-', '_' and '.', and starts with a letter or digit; change it."
+        f"data set name {name!r}: a name has at most 64 letters, digits, '-', '_' and '.', "
+        "and starts with a letter or digit; change it."
     )

@@ -1,4 +1,4 @@
-"""The paper's synthetic tasks: a function seen on three intervals, and two moons; a handful of clients each."""
+"""The paper's synthetic tasks: a function seen on three intervals, and two moons; with few clients."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import numpy as np
 
 from coreshot.config import Count, NonNegative, settings
 from coreshot.data.display import CurvePlane, Display, FieldPlane, SummaryColumn
-from coreshot.data.federated import FederatedData, Kind
-from coreshot.types import Points, points_of
+from coreshot.data.federated import FederatedData
+from coreshot.types import Kind, Points, make_points
 
 INTERVALS = np.array([(-0.8, -0.6), (-0.2, 0.0), (0.5, 0.8)])
 BETWEEN = np.array([-0.4, 0.25])  # half-way between neighbouring intervals: no client has data there
@@ -23,7 +23,7 @@ def true_function(x: np.ndarray) -> np.ndarray:
 
 @settings
 class Regression:
-    """y = 1.5 sin(0.4 pi x) + 1.5 cos(2 pi x) + noise; each client weighs the three intervals by a Dirichlet(1, 1, 1) draw."""
+    """y = 1.5 sin(0.4 pi x) + 1.5 cos(2 pi x) + noise; a Dirichlet(1, 1, 1) draw weights a client's three intervals."""
 
     num_clients: Count
     points_per_client: Count
@@ -77,7 +77,7 @@ class Regression:
         interval = draws.choice(len(INTERVALS), size, p=shares)
         x = draws.uniform(INTERVALS[interval, 0], INTERVALS[interval, 1])[:, None]
         y = true_function(x)
-        return points_of(x, y + self.noise_scale * draws.normal(size=y.shape)), points_of(x, y)
+        return make_points(x, y + self.noise_scale * draws.normal(size=y.shape)), make_points(x, y)
 
 
 @settings
@@ -104,10 +104,10 @@ class Moons:
         return {}
 
     def _draw(self, stream: list[int], size: int) -> Points:
-        from sklearn.datasets import make_moons  # a second, which other tasks need not pay
+        from sklearn.datasets import make_moons  # takes a second, which other tasks do not need
 
         draws = np.random.default_rng(stream)
         # make_moons spaces its points evenly; a random subset of a larger set has the randomness of a sample.
         x, label = make_moons(10 * size, noise=self.noise_scale, random_state=int(draws.integers(2**31)))
         keep = draws.choice(10 * size, size, replace=False)
-        return points_of(x[keep], np.eye(2)[label[keep]])
+        return make_points(x[keep], np.eye(2)[label[keep]])

@@ -1,6 +1,8 @@
-"""What a preset will cost, said before any work: counts from its settings, bytes from an encoded message, time from a short calibration.
+"""What a preset will cost, said before any work: counts from its settings, bytes from an encoded message, time from a
+short calibration.
 
-Time is passes (one point, forward and backward) times the seconds of a pass, which a short loop of real training steps measures.
+Time is passes (one point, forward and backward) times the seconds of a pass, which a short loop of real training steps
+measures.
 """
 
 from __future__ import annotations
@@ -8,7 +10,6 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,15 +20,15 @@ from rich.table import Table
 
 from coreshot.data import FederatedData
 from coreshot.experiments.preset import Arm, Preset
-from coreshot.learners import BpcFkl, Learner
-from coreshot.learners.experts import bytes_needed, start_steps
+from coreshot.learners.protocol import LearningCost
 from coreshot.methods import Dosfl, FedPa
 from coreshot.methods.one_shot import coreset_message
 from coreshot.models import LogDensity, Model
+from coreshot.models.parallel import map_in_threads
 from coreshot.progress import Progress
 from coreshot.runtime.simulate import simulate
 from coreshot.study import Study
-from coreshot.types import Coreset, Params, Points, concatenate_points, points_of
+from coreshot.types import Coreset, Params, Points, concatenate_points, make_points
 from coreshot.wire.ledger import Ledger
 from coreshot.wire.messages import Message, encode_message
 
@@ -40,7 +41,7 @@ class Cost:
 
     part: str
     what: str
-    room: str  # in memory or on disk
+    memory: str  # or disk
     wire: str
     seconds: float
 
@@ -64,10 +65,13 @@ def plan(preset: Preset, seeds: Sequence[int] | None, progress: Progress) -> Pla
     parts = []
     for name in sorted({arm.learner for arm in preset.arms if arm.learner}):
         progress.say(f"{preset.name}: timing {name}")
-        learner, study = preset.learners[name], preset.study(name, seeds[0])
-        seconds = len(seeds) * _learner_seconds(study.model, learner, data)
-        what, room = _work(learner, len(data.clients)), _room(learner, study.model, data)
-        parts.append(Cost(f"clients: {name}", what, room, _wire(preset, name, data, len(seeds)), seconds))
+        learner, model = preset.learners[name], preset.study(name, seeds[0]).model
+        costs = [learner.cost(model, points.num_points) for points in data.clients.values()]
+        seconds = len(seeds) * _learner_seconds(model, costs, data)
+        largest = max(costs, key=lambda cost: cost.passes)
+        work = f"{largest.work} x {len(costs)} clients" if largest.passes else largest.work
+        wire = _wire(preset, name, data, len(seeds))
+        parts.append(Cost(f"clients: {name}", work, _memory(largest, len(costs)), wire, seconds))
     for name in sorted({arm.inference for arm in preset.arms if arm.inference}):
         progress.say(f"{preset.name}: timing {name}")
         inference = preset.inferences[name]
@@ -98,25 +102,16 @@ def plan_table(found: Plan) -> Table:
     title = f"{found.preset}: {found.num_clients} clients, {found.num_seeds} seeds"
     table = Table("part", "what", "memory or disk", "wire, all seeds", "time, about", title=title)
     for part in found.parts:
-        table.add_row(part.part, part.what, part.room, part.wire, _time(part.seconds))
+        table.add_row(part.part, part.what, part.memory, part.wire, _time(part.seconds))
     table.add_row("total", "", "", "", _time(found.seconds))
     return table
 
 
-def _work(learner: Learner, num_clients: int) -> str:
-    if not isinstance(learner, BpcFkl):
-        return "no learning"
-    experts = learner.experts.num_trajectories * learner.experts.num_steps * num_clients
-    chains = learner.num_updates * learner.num_trajectories * learner.coreset_chain_length * num_clients
-    return f"{experts:,} expert steps, {learner.num_updates} updates, {chains:,} chain steps"
-
-
-def _room(learner: Learner, model: Model, data: FederatedData) -> str:
-    if not isinstance(learner, BpcFkl):
+def _memory(cost: LearningCost, num_clients: int) -> str:
+    if not cost.num_bytes:
         return ""
-    at_once = min(os.cpu_count() or 1, len(data.clients))
-    need = bytes_needed(learner.experts, learner.data_chain_length, 1, model.num_params(), learner.chain_optimizer)
-    return f"{need / 1e6:,.0f} MB of experts ({learner.experts.store}) a client, {at_once} at once"
+    at_once = min(os.cpu_count() or 1, num_clients)
+    return f"{cost.num_bytes / 1e6:,.1f} MB ({cost.kept_in}) a client, {at_once} at once"
 
 
 def _shortened(method: Any) -> tuple[Any, float]:
@@ -139,7 +134,8 @@ def _method_cost(preset: Preset, name: str, data: FederatedData, num_runs: int) 
     seconds = _timed(lambda: simulate(jax.random.key(0), study, data.clients, Ledger()), is_compiled=True)
     rounds = num_runs * preset.methods[name].num_rounds
     up, down = (rounds * ledger.bytes(direction) for direction in ("up", "down"))
-    wire = f"{rounds * ledger.floats('up'):,} floats, {up:,} bytes up; {rounds * ledger.floats('down'):,} floats, {down:,} bytes down"
+    floats_up, floats_down = (rounds * ledger.floats(direction) for direction in ("up", "down"))
+    wire = f"{floats_up:,} floats, {up:,} bytes up; {floats_down:,} floats, {down:,} bytes down"
     return num_runs * times * seconds, wire
 
 
@@ -148,59 +144,32 @@ def _wire(preset: Preset, name: str, data: FederatedData, num_seeds: int) -> str
     study, ledger = preset.study(name), Ledger()
     for client, points in data.clients.items():
         learner = preset.learners[name]
-        coreset = _example_coreset(learner, study.model, learner.num_points or points.num_points)
-        for direction, message in (
-            ("down", Message("invitation", 0, {})),
-            ("up", coreset_message(coreset, study.model, 0, learner.coding)),
-        ):
-            releases = study.releases if direction == "up" else ()
-            encoded = encode_message(message, study_hash=study.hash, client=client, releases=releases)
-            ledger.book(direction, client, message, encoded)  # type: ignore[arg-type]
+        cost = learner.cost(study.model, points.num_points)
+        coreset = _example_coreset(cost, study.model, learner.num_points or points.num_points)
+        invitation = Message("invitation", 0, {})
+        ledger.book("down", client, invitation, encode_message(invitation, study_hash=study.hash, client=client))
+        reply = coreset_message(coreset, study.model, 0, learner.coding)
+        encoded = encode_message(reply, study_hash=study.hash, client=client, releases=study.releases)
+        ledger.book("up", client, reply, encoded)
     up, down = num_seeds * ledger.bytes("up"), num_seeds * ledger.bytes("down")
     return f"{num_seeds * ledger.floats('up'):,} floats, {up:,} bytes up; {down:,} bytes down"
 
 
-def _example_coreset(learner: Learner, model: Model, size: int) -> Coreset:
-    """A coreset of the size and kind that this learner sends: hard labels or soft ones, with point weights or without."""
-    is_soft = isinstance(learner, BpcFkl) and learner.step_size_y > 0
-    has_weights = isinstance(learner, BpcFkl) and learner.guidance == "client" and model.kind == "regression"
-    labels = (
-        jnp.full((size, model.num_outputs), 0.5) if is_soft else jax.nn.one_hot(jnp.zeros(size, int), model.num_outputs)
-    )
-    points = points_of(jnp.zeros((size, *model.input_shape)), labels)
-    return Coreset(points.reweighted(jnp.full(size, 0.5)) if has_weights else points, jnp.asarray(1.0))
+def _example_coreset(cost: LearningCost, model: Model, size: int) -> Coreset:
+    """A coreset of the size and kind that a learner sends: hard labels or soft ones, with point weights or without."""
+    hard = jax.nn.one_hot(jnp.zeros(size, int), model.num_outputs)
+    labels = jnp.full((size, model.num_outputs), 0.5) if cost.has_soft_labels else hard
+    points = make_points(jnp.zeros((size, *model.input_shape)), labels)
+    return Coreset(points.reweighted(jnp.full(size, 0.5)) if cost.has_point_weights else points, jnp.asarray(1.0))
 
 
-def _learner_seconds(model: Model, learner: Learner, data: FederatedData) -> float:
-    """Clients run beside each other, one a core: so many rounds of one client's time as there are clients a core."""
-    if not isinstance(learner, BpcFkl):
+def _learner_seconds(model: Model, costs: Sequence[LearningCost], data: FederatedData) -> float:
+    """Clients run in parallel, one per core."""
+    if not any(cost.passes for cost in costs):
         return 0.0
-    num_cores = min(os.cpu_count() or 1, len(data.clients))
-    points = _probe(data, learner.batch_size)
-    passes = learner.batch_size * _training_steps(learner) + 2 / 3 * learner.num_points * _input_gradients(learner)
-    return (
-        passes * _pass_seconds(model, points, learner.num_trajectories, num_cores) * -(-len(data.clients) // num_cores)
-    )
-
-
-def _training_steps(learner: BpcFkl) -> int:
-    """Of one set of weights, on a batch: experts, the chains of all updates, and those of the start's search."""
-    experts, updates = learner.experts, learner.num_updates * learner.num_trajectories
-    is_searched = learner.guidance == "client" and learner.num_starts > 1
-    chains = (updates + is_searched * learner.num_starts * learner.num_trajectories) * learner.coreset_chain_length
-    if experts.store != "replay":
-        return chains + experts.num_trajectories * experts.num_steps
-    num_starts = len(start_steps(experts, learner.data_chain_length))
-    pool = min(experts.pool, experts.num_trajectories)
-    begun = pool * (num_starts * experts.save_interval // 2 + learner.data_chain_length)
-    renewed = updates // num_starts * learner.data_chain_length
-    return chains + begun + renewed + 2 * updates * experts.save_interval
-
-
-def _input_gradients(learner: BpcFkl) -> int:
-    """Of all points, in their inputs: two thirds of a training step, which also wants that of the weights."""
-    of_data = learner.num_data_draws or learner.num_trajectories * learner.num_noise_samples
-    return learner.num_updates * (learner.num_trajectories * learner.num_noise_samples + of_data)
+    num_cores = min(os.cpu_count() or 1, len(costs))
+    seconds = _pass_seconds(model, _probe(data, costs[0].batch_size), costs[0].num_networks, num_cores)
+    return sum(cost.passes for cost in costs) * seconds / num_cores
 
 
 def _num_received(preset: Preset, arm: Arm, data: FederatedData) -> int:
@@ -216,7 +185,9 @@ def _probe(data: FederatedData, size: int = 25) -> Points:
 
 
 def _pass_seconds(model: Model, points: Points, num_weights: int, num_threads: int = 1) -> float:
-    """Of a training step, over its points and over the sets of weights that take it together, with so many threads doing the same."""
+    """Of a training step, over its points and over the sets of weights that take it together, with so many threads
+    doing the same.
+    """
     log_density = LogDensity(model, points)
     params = jax.vmap(model.init)(jax.random.split(jax.random.key(0), num_weights))
 
@@ -227,8 +198,7 @@ def _pass_seconds(model: Model, points: Points, num_weights: int, num_threads: i
 
         return model.each(lambda params: jax.lax.fori_loop(0, NUM_PROBES, step, params))(params)
 
-    with ThreadPoolExecutor(num_threads) as pool:
-        seconds = _timed(lambda: list(pool.map(lambda _: jax.block_until_ready(train(params)), range(num_threads))))
+    seconds = _timed(lambda: map_in_threads(lambda _: jax.block_until_ready(train(params)), range(num_threads)))
     return seconds / NUM_PROBES / points.num_points / num_weights
 
 

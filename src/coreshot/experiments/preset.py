@@ -39,7 +39,7 @@ MATCH = "BPC-FL + SGD"  # as in the paper's table, where a preset does not say o
 
 @settings
 class Arm:
-    """What was sent + how the server inferred (learner, inference, weighting); or a method of its own; or both: a jump start."""
+    """A learner with an inference and a weighting; or a method of its own; or both: a jump start."""
 
     label: str
     learner: str | None = None
@@ -142,7 +142,7 @@ def preset_names() -> list[str]:
 
 
 def load_preset(name: str, overrides: Sequence[str] = ()) -> Preset:
-    """A preset that comes with coreshot, by name, or a TOML file of your own, by path; overrides are "a.b=1" in TOML's notation."""
+    """A preset of coreshot by name, or a TOML file by path; overrides are "a.b=1" in TOML's notation."""
     values = _read(name)
     for override in overrides:
         _override(values, override)
@@ -192,7 +192,7 @@ def _laid_over(below: dict[str, Any], above: Mapping[str, Any]) -> dict[str, Any
     merged = dict(below)
     for key, value in above.items():
         old = merged.get(key)
-        # A table that names another thing (another task, another network) takes the place of the old one: its keys mean nothing there.
+        # A table with another `name` (another task, another network) replaces the old one, whose keys it does not have.
         is_change = (
             isinstance(value, Mapping)
             and isinstance(old, dict)
@@ -230,7 +230,8 @@ def build_preset(name: str, values: Mapping[str, Any]) -> Preset:
     for arm in outline.arm:
         if slugs.count(arm.slug) > 1:
             raise CoreshotError(
-                f"{where}: two arms are labelled {arm.label!r}, or differ from it in signs only; give each a label of its own."
+                f"{where}: two arms are labelled {arm.label!r}, or differ from it in signs only; "
+                "give each a label of its own."
             )
     if not outline.seeds or min(outline.seeds) < 0 or len(set(outline.seeds)) < len(outline.seeds):
         raise CoreshotError(
@@ -259,7 +260,7 @@ def build_preset(name: str, values: Mapping[str, Any]) -> Preset:
 def _private(
     registry: Mapping[str, type[Any]], item: Mapping[str, Any], privacy: Mapping[str, Any] | None, where: str
 ) -> Mapping[str, Any]:
-    """With the preset's own promise, where the thing that is named can keep one; another beside it would be read for it."""
+    """These settings with the preset's [privacy], where what they name has that setting."""
     if privacy is not None and item.get("privacy", privacy) != privacy:
         raise CoreshotError(
             f"{where}: [privacy] and the privacy of {item.get('name')!r} are not the same; keep one of them."
@@ -269,11 +270,12 @@ def _private(
 
 
 def _check_private(arm: Arm, learners: Mapping[str, Learner], methods: Mapping[str, Method], where: str) -> None:
-    """A promise of the whole preset is kept by every arm, or it is none."""
+    """A preset's [privacy] must hold for every arm."""
     for what, name, parts in (("learner", arm.learner, learners), ("method", arm.method, methods)):
         if name is not None and not has_setting({name: type(parts[name])}, name, "privacy"):
             raise CoreshotError(
-                f"{where}: the preset has a [privacy] table, but {what} {name!r} keeps no promise; use a private one, or remove it."
+                f"{where}: the preset has a [privacy] table, but {what} {name!r} keeps no promise; "
+                "use a private one, or remove it."
             )
 
 
@@ -287,7 +289,8 @@ def _check_arm(
     one_shot = (arm.learner, arm.inference, arm.weighting)
     if any(part is None for part in one_shot) and (arm.method is None or any(part is not None for part in one_shot)):
         raise CoreshotError(
-            f"{where}: an arm has learner, inference and weighting, or a method, or all four (a jump start); add what is missing."
+            f"{where}: an arm has learner, inference and weighting, or a method, or all four (a jump start); "
+            "add what is missing."
         )
     if arm.learner is not None:
         choose("learner", arm.learner, learners, where)
@@ -300,12 +303,13 @@ def _check_arm(
             )
         if arm.learner is not None and not isinstance(method, MultiRound):
             raise CoreshotError(
-                f"{where}: method {arm.method!r} is one-shot and cannot start from given weights; name a multi-round method."
+                f"{where}: method {arm.method!r} is one-shot and cannot start from given weights; "
+                "name a multi-round method."
             )
         if arm.inference is not None and (num := _num_samples(inferences[arm.inference])) > 1:
             raise CoreshotError(
-                f"{where}: a jump start begins at one set of weights, and inference {arm.inference!r} gives {num} samples; "
-                "name a MAP estimate of one chain."
+                f"{where}: a jump start begins at one set of weights, and inference {arm.inference!r} gives {num} "
+                "samples; name a MAP estimate of one chain."
             )
 
 

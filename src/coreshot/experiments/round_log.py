@@ -1,27 +1,19 @@
-"""What is kept of a multi-round run: its ledger, its curve of quality over communication, and a checkpoint from which it goes on."""
+"""The log of a multi-round run: its ledger, its curve of quality over communication, and its checkpoint."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-import jax
-import jax.numpy as jnp
-import numpy as np
-import safetensors
-import safetensors.numpy
-
-from coreshot.errors import CoreshotError
 from coreshot.fitted.metrics import Metrics
 from coreshot.methods.protocol import State
 from coreshot.progress import Progress
+from coreshot.runtime.checkpoint import decode_checkpoint, encode_checkpoint
 from coreshot.runtime.simulate import Exchange
 from coreshot.storage import write_bytes
 from coreshot.wire.ledger import Ledger
-from coreshot.wire.messages import named_leaves, tree_of
 
 CHECKPOINT_EVERY = 10  # rounds
 
@@ -37,27 +29,13 @@ class RoundLog:
     seconds: float = 0.0  # of all clients
 
     def to_bytes(self) -> bytes:
-        words = {
-            "ledger": self.ledger.to_json_lines(),
-            "curve": self.curve,
-            "notes": self.notes,
-            "seconds": self.seconds,
-        }
-        arrays = {name: np.asarray(array, order="C") for name, array in named_leaves("state", self.state).items()}
-        return safetensors.numpy.save({**arrays, "log": np.frombuffer(json.dumps(words).encode(), np.uint8)})
+        ledger = self.ledger.to_json_lines()
+        words = {"ledger": ledger, "curve": self.curve, "notes": self.notes, "seconds": self.seconds}
+        return encode_checkpoint(self.state, words)
 
     @classmethod
     def from_bytes(cls, data: bytes, template: State, where: str) -> RoundLog:
-        try:
-            arrays = safetensors.numpy.load(data)
-            words = json.loads(arrays.pop("log").tobytes())
-        except (safetensors.SafetensorError, ValueError, KeyError) as error:
-            raise CoreshotError(
-                f"{where}: is not a checkpoint that can be read ({error}); remove it, and the arm begins anew."
-            ) from None
-        shapes = jax.tree.map(jnp.asarray, template)
-        loaded = tree_of({name: jnp.asarray(array) for name, array in arrays.items()}, "state", shapes, where)
-        state = jax.tree.map(lambda old, new: int(new) if isinstance(old, int) else new, template, loaded)
+        state, words = decode_checkpoint(data, template, where)
         return cls(Ledger.from_json_lines(words["ledger"]), state, words["curve"], words["notes"], words["seconds"])
 
 
@@ -73,7 +51,7 @@ def resume_or_begin(folder: Path, ledger: Ledger, state: State) -> RoundLog:
 
 @dataclass
 class Watch:
-    """Looks on after each exchange: notes what was refused, and after each round measures and saves."""
+    """Observes the exchanges: notes refused replies, and after a round measures quality and saves a checkpoint."""
 
     log: RoundLog
     folder: Path

@@ -16,7 +16,8 @@ import numpy as np
 from coreshot.errors import CoreshotError
 from coreshot.experiments.communication import HIGHER_IS_BETTER
 from coreshot.experiments.preset import Preset, Sweep, load_preset
-from coreshot.experiments.run import claim, run
+from coreshot.experiments.run import run
+from coreshot.experiments.run_directory import claim
 from coreshot.progress import Progress
 from coreshot.storage import write_json
 

@@ -1,4 +1,4 @@
-"""Does a model mean what it says? Of classes a reliability diagram, of quantities how often intervals hold the truth."""
+"""Calibration of regressions: how often intervals contain the target. That of classes is in `metrics.Sums`."""
 
 from __future__ import annotations
 

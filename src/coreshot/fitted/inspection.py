@@ -1,4 +1,4 @@
-"""A message as a person wants to see it before it leaves: its arrays, what of the records went into them, and what that promises."""
+"""What a message contains: its arrays, what was released of the records, and which privacy follows from that."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import safetensors.numpy
 
 from coreshot.errors import CoreshotError
 from coreshot.privacy.promise import promise, promised_epsilon
-from coreshot.privacy.releases import Release, releases_of
+from coreshot.privacy.releases import Release, parse_releases
 from coreshot.wire.messages import read_header
 
 
@@ -27,8 +27,11 @@ def inspect_message(data: bytes, where: str) -> Inspected:
         arrays = safetensors.numpy.load(data)
     except (safetensors.SafetensorError, ValueError, KeyError, TypeError) as error:
         raise CoreshotError(f"{where}: its arrays cannot be read ({error}); distill it again.") from None
-    releases = releases_of(header.get("releases", []), where)
-    summary = f"{header['kind']} of client {header['client']}, study {header['study'][:12]}, round {header['round']}, {len(data):,} bytes"
+    releases = parse_releases(header.get("releases", []), where)
+    summary = (
+        f"{header['kind']} of client {header['client']}, study {header['study'][:12]}, "
+        f"round {header['round']}, {len(data):,} bytes"
+    )
     rows = [
         (name, str(array.dtype), " x ".join(map(str, array.shape)), array.nbytes)
         for name, array in sorted(arrays.items())
@@ -37,7 +40,7 @@ def inspect_message(data: bytes, where: str) -> Inspected:
 
 
 def _as_declared(releases: tuple[Release, ...]) -> str:
-    """A promise is worth what the list in the header is, which nobody can check from outside; that there is none is plain."""
+    """A promise holds only if the header's list of releases is true, which cannot be checked from the message."""
     sentence = promise(releases)
     return (
         f"According to the releases that its header declares, w{sentence[1:]}"

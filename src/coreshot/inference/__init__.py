@@ -1,1 +1,1 @@
-"""The server's side: log density -> posterior samples. Nothing here can import the data."""
+"""The server's side: from a log density to posterior samples. Nothing here can import the data."""

@@ -1,4 +1,4 @@
-"""Several chains at once, and their draws in one row: by chain, then by draw."""
+"""Several chains at once; their draws along one axis, ordered by chain, then by draw."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def sample_each(
     log_density: LogDensity,
     init: Params,
 ) -> tuple[SamplePosterior, Info]:
-    """one_chain gives draws with a leading axis; init has a leading axis of chains."""
+    """one_chain returns draws along a leading axis; init has a leading chain axis."""
     keys = jax.random.split(key, num_chains)
     draws, info = log_density.model.each(lambda key, params: one_chain(log_density, key, params))(keys, init)
     return SamplePosterior(

@@ -1,11 +1,17 @@
-"""Stochastic-gradient samplers with a cyclical schedule: each cycle first runs away from the last mode, then samples near a new one.
+"""Stochastic-gradient samplers with a cyclical step size: each cycle first moves to a new mode, then samples near it.
 
-Zhang et al., "Cyclical Stochastic Gradient MCMC for Bayesian Deep Learning", ICLR 2020; the transitions, SGLD (Welling and Teh 2011) and SGHMC
-(Chen et al. 2014), are blackjax's.
+Zhang et al., "Cyclical Stochastic Gradient MCMC for Bayesian Deep Learning", ICLR 2020; the transitions, SGLD (Welling
+and Teh 2011) and SGHMC (Chen et al. 2014), are blackjax's.
 
-In a cycle the step goes from step_size down to 0 along a cosine. Up to the fraction `explore` of it there is no noise: the chain climbs. After that
-samples_per_cycle draws are kept, at equal distances. There is no accept step, so what is sampled is the posterior only as far as steps are small.
-SGHMC more so: blackjax's integrates by Euler's rule, which in the linear test gives variances 10 % too large with steps of 0.001, 40 % with 0.02.
+| paper                  | here                                                                     |
+|------------------------|--------------------------------------------------------------------------|
+| alpha_0, alpha_k       | step_size, and its cosine down to 0 in each cycle                        |
+| M, K / M               | num_cycles, cycle_length                                                 |
+| beta                   | explore: the fraction of a cycle without noise                           |
+
+After the exploration samples_per_cycle draws are kept, at equal distances. There is no accept step, so the draws are
+from the posterior only in the limit of small steps. This holds more for SGHMC, which blackjax integrates by Euler's
+rule: in the linear test its variances are 10 % too large with steps of 0.001, and 40 % with 0.02.
 """
 
 from __future__ import annotations
@@ -28,19 +34,19 @@ from coreshot.types import Params, PRNGKey
 
 @settings
 class Cyclical:
-    step_size: Positive  # the largest of a cycle, on the log density per observation, so that it means the same for any amount of data
+    step_size: Positive  # the largest of a cycle, for the log density per observation
     num_cycles: Count
     cycle_length: Count  # steps
     samples_per_cycle: Count
     kernel: Literal["sgld", "sghmc"] = "sgld"
     explore: Annotated[float, Field(ge=0, lt=1)] = 0.8
-    batch_size: Count | None = None  # drawn anew for each step; None: all points
-    num_integration_steps: Count = 5  # of sghmc when it samples, with one batch
+    batch_size: Count | None = None  # drawn for each step; None: all points
+    num_integration_steps: Count = 5  # of sghmc while it samples, with one batch
     num_chains: Count = 1
 
     @property
     def num_samples(self) -> int:
-        """Kept per chain."""
+        """Samples kept per chain."""
         return self.num_cycles * self.samples_per_cycle
 
     def num_passes(self, num_points: int) -> int:
@@ -64,7 +70,7 @@ def sample_cycles(
 
 
 def _one_chain(inference: Cyclical, log_density: LogDensity, key: PRNGKey, params: Params) -> Params:
-    """Draws with two leading axes: cycles and samples of a cycle."""
+    """Draws along two leading axes: cycles, and samples of a cycle."""
     length, number = inference.cycle_length, inference.samples_per_cycle
     num_explore = int(inference.explore * length)
     between = max(1, (length - num_explore) // number)
@@ -97,7 +103,7 @@ def _one_chain(inference: Cyclical, log_density: LogDensity, key: PRNGKey, param
 def _transition(
     inference: Cyclical, log_density: LogDensity, key: PRNGKey, params: Params, size: Array, explores: bool
 ) -> Params:
-    import blackjax  # here, as elsewhere in this folder: half a second that only a chain should cost
+    import blackjax  # here and not above, as elsewhere in this package: its import takes half a second
 
     key_batch, key_step = jax.random.split(key)
 
@@ -111,7 +117,7 @@ def _transition(
     )
     if explores or inference.kernel == "sgld":
         return blackjax.sgld.build_kernel()(key_step, params, gradient, batch, size, 0.0 if explores else 1.0)
-    # Its step is one of time: of the same length as the Langevin step where its square is twice that.
+    # Its step is a time step: it is as long as the Langevin step if its square is twice that step.
     return blackjax.sghmc.build_kernel()(
         key_step, params, gradient, batch, jnp.sqrt(2 * size), inference.num_integration_steps
     )

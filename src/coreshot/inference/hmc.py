@@ -2,17 +2,17 @@
 
 Neal, "MCMC using Hamiltonian dynamics", 2011; the transition is blackjax's.
 
-| paper's table              | here                                                     |
-|----------------------------|----------------------------------------------------------|
-| step size                  | step_size                                                |
-| inverse mass matrix diag(v) | inverse_mass = v                                        |
-| num integration steps      | num_integration_steps                                    |
-| number of steps            | num_warmup: transitions before the first draw is kept    |
-| number of samples          | num_samples: draws kept of each chain                    |
+| BPC-FL's table of settings  | here                                                     |
+|-----------------------------|----------------------------------------------------------|
+| step size                   | step_size                                                |
+| inverse mass matrix diag(v) | inverse_mass = v                                         |
+| num integration steps       | num_integration_steps                                    |
+| number of steps             | num_warmup: transitions before the first draw is kept    |
+| number of samples           | num_samples: draws kept of each chain                    |
 
-(50 samples in 40 steps, as the table has for 2d classification, leaves no other reading of the last two.)
-Ours: several chains, without which R-hat cannot be had; a start at a MAP estimate; and step-size adaptation in the warm-up
-where target_acceptance is set, because the paper's steps are rejected when the points stand for all N observations.
+(The table has 50 samples in 40 steps for 2d classification, which allows no other reading of the last two.)
+Different from the paper: several chains, which R-hat needs; a start at a MAP estimate; and step-size adaptation in the
+warm-up if target_acceptance is set, because the paper's steps are rejected when points stand for all N observations.
 """
 
 from __future__ import annotations
@@ -37,18 +37,17 @@ from coreshot.types import Params, PRNGKey
 
 @settings
 class Hmc:
-    step_size: Positive  # of the leapfrog integrator; the first guess where it is adapted
+    step_size: Positive  # of the leapfrog integrator; the initial one if it is adapted
     inverse_mass: Positive  # the diagonal of the inverse mass matrix, the same for all weights
     num_integration_steps: Count
     num_warmup: Count
     num_samples: Count  # kept per chain
     num_chains: Count = 4
-    target_acceptance: Annotated[float, Field(gt=0, lt=1)] | None = (
-        None  # adapt the step size in the warm-up; None keeps it fixed
-    )
+    # Adapts the step size in the warm-up; None keeps it fixed.
+    target_acceptance: Annotated[float, Field(gt=0, lt=1)] | None = None
     map_steps: Annotated[int, Field(ge=0)] = 0  # of Adam before the first transition; 0 starts at the initial weights
     map_step_size: Positive = 1e-2
-    map_batch_size: Count | None = None  # of those steps of Adam; the transitions themselves see all points
+    map_batch_size: Count | None = None  # of these steps of Adam; the transitions use all points
 
     def num_passes(self, num_points: int) -> int:
         transitions = (self.num_warmup + self.num_samples) * self.num_integration_steps
@@ -64,7 +63,7 @@ def sample_chains(inference: Hmc, key: PRNGKey, log_density: LogDensity, init: P
 
 
 def _one_chain(inference: Hmc, log_density: LogDensity, key: PRNGKey, params: Params) -> tuple[Params, Info]:
-    import blackjax  # here, as elsewhere in this folder: half a second that only a chain should cost
+    import blackjax  # here and not above, as elsewhere in this package: its import takes half a second
     from blackjax.adaptation.step_size import dual_averaging_adaptation
 
     if inference.map_steps:
@@ -73,7 +72,7 @@ def _one_chain(inference: Hmc, log_density: LogDensity, key: PRNGKey, params: Pa
     kernel = blackjax.hmc.build_kernel()
     num_weights = sum(leaf.size for leaf in jax.tree.leaves(params))
     inverse_mass = jnp.full(num_weights, inference.inverse_mass)
-    # Without a target the adaptation below is computed and never read; XLA drops it.
+    # Without a target, the adaptation below is never read, and XLA removes it.
     start, update, final = dual_averaging_adaptation(inference.target_acceptance or 0.5)
 
     def transition(key: PRNGKey, state: Any, step_size: Array) -> tuple[Any, Any]:

@@ -1,10 +1,16 @@
-"""Last-layer Laplace: a MAP estimate, and around it the Gaussian posterior of the last layer alone, by its curvature.
+"""Last-layer Laplace: a MAP estimate, and a Gaussian posterior of the last layer around it.
 
-Kristiadi et al., "Being Bayesian, Even Just a Bit, Fixes Overconfidence in ReLU Networks", ICML 2020; the Kronecker factors are those of Ritter et
-al. 2018, with the prior in both eigenvalues.
+Kristiadi et al., "Being Bayesian, Even Just a Bit, Fixes Overconfidence in ReLU Networks", ICML 2020; Kronecker factors
+as in Ritter et al., "A Scalable Laplace Approximation for Neural Networks", ICLR 2018.
 
-Curvature of the last layer: sum over points of weight * phi phi^T (x) L, with L = diag p - p p^T, or 1 / noise^2 in regression, where it is exact.
-The sum of Kronecker products is taken as the product of sum w phi phi^T and the mean of L.
+| paper             | here                                                                            |
+|-------------------|---------------------------------------------------------------------------------|
+| phi               | model.embed, with a constant one for the bias                                   |
+| A                 | sum over points of weight * phi phi^T                                           |
+| B                 | the mean of diag p - p p^T; in regression 1 / noise^2, where this is exact      |
+| tau               | model.prior_precision, added to each product of eigenvalues of A and B          |
+
+The exact curvature, a sum of Kronecker products, is approximated by the Kronecker product A (x) B.
 """
 
 from __future__ import annotations
@@ -31,7 +37,7 @@ class LastLayerLaplace:
     num_steps: Count
     num_samples: Count  # of the last layer, around each MAP
     batch_size: Count | None = None
-    num_chains: Count = 1  # MAPs, from as many starts
+    num_chains: Count = 1  # MAP estimates, each from its own start
 
     def num_passes(self, num_points: int) -> int:
         return self.num_steps * min(self.batch_size or num_points, num_points) + num_points
@@ -82,7 +88,8 @@ def last_layer(params: Params) -> str:
 def last_layer_deviations(
     model: Model, params: Params, points: Points, key: PRNGKey, num_samples: int
 ) -> Float[Array, "samples features+1 outputs"]:
-    """Draws of N(0, (A (x) B + prior)^-1): in the eigenvectors of A and B every entry is independent, of precision a_i b_j + prior."""
+    """Draws of N(0, (A (x) B + prior)^-1). In the eigenvectors of A and B, entries are independent, with precisions
+    a_i b_j + prior."""
     features = jnp.concatenate([model.embed(params, points.x), jnp.ones((points.num_points, 1))], axis=1)
     inputs = (points.weight[:, None] * features).T @ features
     values_in, vectors_in = jnp.linalg.eigh(inputs)
@@ -95,7 +102,7 @@ def last_layer_deviations(
 def _mean_curvature(
     model: Model, outputs: Float[Array, "n outputs"], weight: Float[Array, " n"]
 ) -> Float[Array, "outputs outputs"]:
-    """Of minus the log-likelihood in the outputs."""
+    """The mean Hessian of minus the log-likelihood in the outputs."""
     if model.kind == "regression":
         return jnp.eye(model.num_outputs) / model.noise_scale**2
     probabilities = jax.nn.softmax(outputs)

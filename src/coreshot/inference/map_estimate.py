@@ -1,4 +1,4 @@
-"""The most probable weights, by SGD or Adam: a posterior with one sample. Several of them, from different starts, are an ensemble."""
+"""MAP estimates by SGD or Adam: a posterior with one sample, or an ensemble with one sample per start."""
 
 from __future__ import annotations
 
@@ -14,22 +14,23 @@ from coreshot.inference.posterior import SamplePosterior
 from coreshot.inference.protocol import Info
 from coreshot.keys import named_key
 from coreshot.models import LogDensity
-from coreshot.models.training import OPTIMIZERS, ascend, draw_batch, shifted
+from coreshot.models.training import OptimizerName, ascend, draw_batch, make_optimizer, shifted
 from coreshot.types import Params, PRNGKey
 
 
 def climb(
     log_density: LogDensity,
     params: Params,
-    optimizer: str,
+    optimizer: OptimizerName,
     step_size: float,
     num_steps: int,
     key: PRNGKey,
     batch_size: int | None = None,
     max_shift: int = 0,
 ) -> Params:
-    """num_steps of the optimiser on the log density per observation, so that a step size means the same for any amount of data."""
-    solver = OPTIMIZERS[optimizer](step_size)
+    """num_steps of the optimiser on the log density per observation, so that step_size does not depend on the amount of
+    data."""
+    solver = make_optimizer(optimizer, step_size)
     scale = 1.0 / log_density.num_observations
 
     def seen(key: PRNGKey, params: Params) -> Float[Array, ""]:
@@ -44,9 +45,9 @@ class MapEstimate:
     optimizer: Literal["sgd", "adam"]
     step_size: Positive
     num_steps: Count
-    batch_size: Count | None = None  # drawn anew for each step; None: all points
-    num_chains: Count = 1  # more than one: an ensemble of MAPs from as many starts
-    max_shift: NonNegativeInt = 0  # pixels by which images are moved at random, anew for each step
+    batch_size: Count | None = None  # drawn for each step; None: all points
+    num_chains: Count = 1  # more than one: an ensemble of MAP estimates, each from its own start
+    max_shift: NonNegativeInt = 0  # the largest random shift of images in pixels, drawn for each step
 
     @property
     def num_samples(self) -> int:

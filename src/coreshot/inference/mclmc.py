@@ -1,6 +1,11 @@
-"""Microcanonical Langevin Monte Carlo: chains that keep their speed and turn by noise, tuned by their energy error; no accept step.
+"""Microcanonical Langevin Monte Carlo: chains of constant speed with random changes of direction, and no accept step.
 
 Robnik et al., "Microcanonical Hamiltonian Monte Carlo", JMLR 2023; transition and tuning are blackjax's.
+
+| paper                  | here                                                                     |
+|------------------------|--------------------------------------------------------------------------|
+| epsilon, L             | tuned in the warm-up: step size, distance between changes of direction   |
+| Var[E] / d             | energy_variance, the tuning's target: the error of the missing accept step |
 """
 
 from __future__ import annotations
@@ -27,13 +32,13 @@ class Mclmc:
     num_warmup: Count  # steps in which step size and length are tuned
     num_samples: Count  # kept per chain
     thinning: Count = 10  # steps from one draw to the next
-    energy_variance: Positive = 5e-4  # per weight, that the step size is tuned to: what the missing accept step costs
+    energy_variance: Positive = 5e-4  # per weight, the target of the step size's tuning
     num_chains: Count = 4
     map_steps: Annotated[int, Field(ge=0)] = 0  # of Adam before the warm-up; 0 starts at the initial weights
     map_step_size: Positive = 1e-2
 
     def num_passes(self, num_points: int) -> int:
-        # Two gradients a step of the integrator.
+        # The integrator takes two gradients per step.
         return (self.map_steps + 2 * (self.num_warmup + self.thinning * self.num_samples)) * num_points
 
     def __call__(self, key: PRNGKey, log_density: LogDensity, init: Params) -> tuple[SamplePosterior, Info]:
@@ -48,13 +53,13 @@ def sample_microcanonical(
 
 
 def _one_chain(inference: Mclmc, log_density: LogDensity, key: PRNGKey, params: Params) -> tuple[Params, Info]:
-    import blackjax  # here, as elsewhere in this folder: half a second that only a chain should cost
+    import blackjax  # here and not above, as elsewhere in this package: its import takes half a second
 
     if inference.map_steps:
         params = climb(log_density, params, "adam", inference.map_step_size, inference.map_steps, named_key(key, "map"))
     key_start, key_tune, key_draw = jax.random.split(key, 3)
     kernel = blackjax.mclmc.build_kernel(desired_energy_var=inference.energy_variance)
-    # Its three phases are fractions of the steps that follow; a third of the warm-up each.
+    # Each of its three phases takes a third of the warm-up.
     state, tuned, _ = blackjax.mclmc_find_L_and_step_size(
         mclmc_kernel=kernel,
         num_steps=inference.num_warmup,

@@ -1,6 +1,12 @@
 """The No-U-Turn sampler with Stan's window adaptation of step size and diagonal mass matrix, several chains at once.
 
-Hoffman and Gelman, "The No-U-Turn Sampler", 2014; adaptation and transition are blackjax's.
+Hoffman and Gelman, "The No-U-Turn Sampler", JMLR 2014; adaptation and transition are blackjax's.
+
+| paper                  | here                                             |
+|------------------------|--------------------------------------------------|
+| delta                  | target_acceptance                                |
+| largest tree depth     | max_doublings                                    |
+| M_adapt, M - M_adapt   | num_warmup, num_samples                          |
 """
 
 from __future__ import annotations
@@ -28,7 +34,7 @@ class Nuts:
     num_samples: Count  # kept per chain
     num_chains: Count = 4
     target_acceptance: Annotated[float, Field(gt=0, lt=1)] = 0.8
-    max_doublings: Annotated[int, Field(gt=0, le=12)] = 8  # at most 2^this gradients a draw
+    max_doublings: Annotated[int, Field(gt=0, le=12)] = 8  # at most 2^max_doublings gradients per draw
     map_steps: Annotated[int, Field(ge=0)] = 0  # of Adam before the warm-up; 0 starts at the initial weights
     map_step_size: Positive = 1e-2
 
@@ -47,7 +53,7 @@ def _sample_chains(
 
 
 def _one_chain(inference: Nuts, log_density: LogDensity, key: PRNGKey, params: Params) -> tuple[Params, Info]:
-    import blackjax  # here, as elsewhere in this folder: half a second that only a chain should cost
+    import blackjax  # here and not above, as elsewhere in this package: its import takes half a second
 
     if inference.map_steps:
         params = climb(log_density, params, "adam", inference.map_step_size, inference.map_steps, named_key(key, "map"))

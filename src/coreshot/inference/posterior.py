@@ -27,7 +27,7 @@ class SamplePosterior:
 
     @classmethod
     def single(cls, model: Model, params: Params) -> SamplePosterior:
-        """Weights without any claim about their uncertainty: one sample."""
+        """A point estimate: one sample."""
         return cls(model, jax.tree.map(lambda leaf: leaf[None], params))
 
     @classmethod
@@ -45,7 +45,7 @@ class SamplePosterior:
         return self.num_samples == 1
 
     def predict(self, x: Float[Array | np.ndarray, "n ..."]) -> Predictive:
-        """The average over the samples, and how they differ."""
+        """The average over the samples, and their spread."""
         return _average(self.model, self.params, jnp.asarray(x))
 
     def log_predictive(self, points: Points) -> Float[Array, " n"]:

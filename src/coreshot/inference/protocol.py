@@ -1,4 +1,4 @@
-"""What every server inference is: from a log density and initial weights alone to a posterior."""
+"""What every server inference is: a map from a log density and initial weights to a posterior."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ Info = dict[str, Array]  # diagnostics that do not persist: per chain, or per ch
 class Inference(Protocol):
     @property
     def num_chains(self) -> int:
-        """How many initial weights it wants."""
+        """The number of initial weights that it needs."""
 
     @property
     def num_samples(self) -> int:
         """Samples kept of each chain."""
 
     def num_passes(self, num_points: int) -> int:
-        """How often a chain takes the gradient at one point, at most, when there are so many: what a plan counts."""
+        """Training passes of a chain, at most: gradients at one point, summed over num_points of them."""
 
     def __call__(self, key: PRNGKey, log_density: LogDensity, init: Params) -> tuple[SamplePosterior, Info]:
         """init has a leading chain axis; the posterior's samples are ordered by chain, then by draw."""

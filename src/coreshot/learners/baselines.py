@@ -1,4 +1,4 @@
-"""What a learned coreset has to beat: a random subset of the same size, per-class means, noise; and sending everything."""
+"""Baselines for learned coresets: a random subset of the same size, class means, noise, and all records."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from coreshot.wire.point_coding import PointCoding
 
 @settings
 class Everything(Immediate):
-    """All of the client's raw data: the pooled reference. No privacy at all."""
+    """All of the client's raw records: the pooled reference. Without any privacy."""
 
     num_points: None = None
     coding: PointCoding | None = None
 
     def releases(self, model: Model) -> tuple[Release, ...]:
-        return Release("records", "every record, as it is"), COUNT
+        return Release("records", "every record, unchanged"), COUNT
 
     def init(self, keys: Key[Array, " clients"], model: Model, records: Records, shared_key: PRNGKey) -> Coreset:
         points = records.exact("records")
-        return Coreset(points, _counts(records))
+        return Coreset(Points(points.x, points.y, points.weight), _counts(records))
 
 
 @settings
@@ -41,7 +41,7 @@ class RandomSubset(Immediate):
     coding: PointCoding | None = None
 
     def releases(self, model: Model) -> tuple[Release, ...]:
-        return Release("records", "a random choice of records, as they are"), COUNT
+        return Release("records", "a random choice of records, unchanged"), COUNT
 
     def init(self, keys: Key[Array, " clients"], model: Model, records: Records, shared_key: PRNGKey) -> Coreset:
         points = records.exact("records")
@@ -59,7 +59,7 @@ class RandomSubset(Immediate):
 
 @settings
 class RawImages(Immediate):
-    """As many of the client's raw images as fit so many bytes, with fewer bits or pixels: what any learner of those bytes has to beat."""
+    """As many raw images as fit max_bytes, with fewer bits or pixels: the baseline for learners that send as much."""
 
     max_bytes: Count
     coding: PointCoding
@@ -70,7 +70,7 @@ class RawImages(Immediate):
 
     def init(self, keys: Key[Array, " clients"], model: Model, records: Records, shared_key: PRNGKey) -> Coreset:
         points = records.exact("records")
-        # Before the arithmetic code, which makes them smaller still, and by how much only the images know.
+        # Without the arithmetic code, which makes them smaller by an amount that depends on the images.
         bytes_each = math.prod(model.input_shape) / self.coding.factor**2 * self.coding.bits / 8
         at_most = max(1, int(self.max_bytes // bytes_each))
 
@@ -79,14 +79,18 @@ class RawImages(Immediate):
                 jnp.arange(points.num_points)
             )
             rank = jnp.argsort(jnp.argsort(jnp.where(points.weight > 0, score, 2.0)))
-            return Coreset(points.reweighted(jnp.where(rank < at_most, points.weight, 0.0)), num_examples)
+            weight = jnp.where(rank < at_most, points.weight, 0.0)
+            return Coreset(Points(points.x, points.y, weight), num_examples)
 
         return jax.vmap(one)(keys, points, _counts(records))
 
 
 @settings
 class ClassMean(Immediate):
-    """Means of records of one class. A class that gets several points is split at random into as many groups; regression is one class."""
+    """Means of records of one class. A class with several points is split at random into as many groups.
+
+    Regression counts as one class.
+    """
 
     num_points: Count
     coding: PointCoding | None = None
@@ -130,7 +134,7 @@ class ClassMean(Immediate):
 
 @settings
 class Noise(Immediate):
-    """Where BPC-fKL starts, sent as it is: Gaussian points around the client's mean. What learning adds is measured from here."""
+    """The start of BPC-fKL without learning: Gaussian points around the client's mean."""
 
     num_points: Count
     init_scale: Positive

@@ -1,20 +1,21 @@
 """BPC-rKL: a pseudocoreset whose posterior is close to the data's in reverse KL, by a score-function estimator.
 
-Kim et al., "On Divergence Measures for Bayesian Pseudocoresets", NeurIPS 2022 (section 3.1); Manousakas et al., "Bayesian Pseudocoresets", 2020.
+Kim et al., "On Divergence Measures for Bayesian Pseudocoresets", NeurIPS 2022 (section 3.1); Manousakas et al.,
+"Bayesian Pseudocoresets", 2020. Symbols and settings are those of `bpc_fkl`.
 
-The gradient of KL(q_C || p_D) in the points is -Cov_{q_C}[grad log p(C|theta), log p(D|theta) - log p(C|theta)]: no experts' weights enter, only
-samples around the ends of the coreset's own chains, and a batch of records. Settings are bpc_fkl's; the experts give the chains their starts.
+The gradient of KL(q_C || p_D) in the points is -Cov_{q_C}[grad log p(C|theta), log p(D|theta) - log p(C|theta)]. It
+uses samples around the ends of the coreset's own chains and a batch of records. The experts only give the chains their
+starts.
 """
 
 from __future__ import annotations
 
 import jax
 import jax.numpy as jnp
-from jax.flatten_util import ravel_pytree
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, PyTree
 
 from coreshot.config import settings
-from coreshot.learners.bpc_fkl import BpcFkl, chain_ends, perturbed
+from coreshot.learners.bpc_fkl import BpcFkl, flat_chain_ends, perturbed
 from coreshot.models import Model
 from coreshot.models.training import draw_batch
 from coreshot.privacy.guarded_records import Records
@@ -29,20 +30,24 @@ class BpcRkl(BpcFkl):
             "likelihood", "how likely the records are, in batches, at every update"
         )
 
-    def _data(self, records: Records) -> Points:
+    def seen_data(self, records: Records) -> Points:
         return records.exact("likelihood")
 
-    def gradient(self, model: Model, points: Points, data: Points, key: PRNGKey, starts: Array, ends: Array) -> Points:
-        key_chain, key_noise, key_batch = jax.random.split(key, 3)
-        coreset_ends = jax.vmap(lambda params: ravel_pytree(params)[0])(
-            chain_ends(self, model, points, key_chain, starts)
-        )
+    def gradient(
+        self, key: PRNGKey, model: Model, points: Points, data: Points, networks: PyTree[Array], drawn: PyTree[Array]
+    ) -> Points:
+        (starts, _), (key_chain, key_noise, key_batch) = drawn, jax.random.split(key, 3)
+        coreset_ends = flat_chain_ends(self, model, points, key_chain, starts)
         samples = perturbed(model, coreset_ends, key_noise, self.num_noise_samples, self.noise_scale)
         return self.scaled(reverse_kl_gradient(model, points, draw_batch(key_batch, data, self.batch_size), samples))
 
+    def gradient_passes(self, num_records: int) -> int:
+        num_samples = self.num_trajectories * self.num_noise_samples
+        return num_samples * (min(self.batch_size, num_records) + 2 * self.num_points)
+
 
 def reverse_kl_gradient(model: Model, points: Points, data: Points, samples: Params) -> Points:
-    """From weights drawn from q_C (leading axis: samples); the sample covariance, by its centred weights times the scores."""
+    """From weights drawn from q_C (leading axis: samples): the sample covariance, as centred weights times scores."""
     gap: Float[Array, " samples"] = model.each(
         lambda params: model.log_prob(params, data) - model.log_prob(params, points)
     )(samples)

@@ -1,8 +1,9 @@
-"""Class sums of features under random networks, and the points that are matched to them: what `private_dm` and `private_pooled_dm` share.
+"""Class sums of features under random networks, and the points that are matched to them.
 
-A record adds y (x) a to the sum, a = [its features under each network, scaled to norm one, and a 1] / sqrt(networks + 1), y its one-hot class. Both
-have norm at most one, so one record moves the sum by at most 1, and noise whose deviation is the multiplier makes it one Gaussian mechanism.
-All that follows is post-processing.
+The learner `private_dm` and the method `private_pooled_dm` share it. A record adds y (x) a to the sum, where a = [its
+features under each network, scaled to norm one, and a 1] / sqrt(networks + 1) and y is its one-hot class. Both have
+norm at most one, so one record moves the sum by at most 1. Noise whose standard deviation is the multiplier makes the
+sum one Gaussian mechanism, and all that follows is post-processing.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ from jaxtyping import Array, Float, Int, Key
 from coreshot.config import settings
 from coreshot.errors import CoreshotError
 from coreshot.keys import fold_each, named_key
-from coreshot.learners.descent import FAR, Descent, DescentState
-from coreshot.learners.starts import public_start
+from coreshot.learners.descent import DescentState, LocalPart, LossDescent
+from coreshot.learners.starts import public_region, public_start
 from coreshot.models import Model
 from coreshot.privacy.accounting import Privacy, noise_multiplier
 from coreshot.privacy.fixed_batches import in_fixed_batches
@@ -33,14 +34,17 @@ FEATURES = "class features"
 
 
 def features_release(privacy: Privacy, num_sharers: int = 1) -> Release:
-    content = "for each class the sum of its records' features under random networks (of norm one), and their number, with Gaussian noise"
+    content = (
+        "for each class the sum of its records' features under random networks (of norm one), and their number, "
+        "with Gaussian noise"
+    )
     return Release(
         FEATURES, content, "gaussian", 1.0, noise_multiplier(privacy), delta=privacy.delta, num_sharers=num_sharers
     )
 
 
 def draw_networks(model: Model, shared_key: PRNGKey, num_networks: int, who: str) -> Params:
-    """The same for all clients and for the server; only classes have means that can be matched."""
+    """The networks of the study's key, the same for all clients and for the server."""
     if model.kind != "classification":
         raise CoreshotError(f"{who} matches the means of classes, and regression has none; use a classification study.")
     return _drawn(model, jax.random.split(named_key(shared_key, "dm networks"), num_networks))
@@ -51,14 +55,14 @@ def _drawn(model: Model, keys: Key[Array, " networks"]) -> Params:
     return jax.vmap(model.init)(keys)
 
 
-@lru_cache(maxsize=32)  # every message is held against it, and tracing takes its time
+@lru_cache(maxsize=32)  # every message is checked against it, and tracing is slow
 def sums_shape(model: Model, num_networks: int) -> tuple[int, int]:
     inputs = jax.ShapeDtypeStruct((1, *model.input_shape), jnp.float32)
     return num_networks * jax.eval_shape(model.embed, model.shapes(), inputs).shape[1] + 1, model.num_outputs
 
 
 def feature_rows(model: Model, networks: Params, x: Float[np.ndarray, "n ..."]) -> Float[np.ndarray, "n d"]:
-    """Of norm at most one: under each network the features, and a 1, which counts."""
+    """Rows of norm at most one: the features under each network, and a 1, whose sum is the number of records."""
     features = in_fixed_batches(partial(_unit_features, model, networks), x)
     num_networks, width = features.shape[1:]
     return np.concatenate([features.reshape(len(x), num_networks * width), np.ones((len(x), 1))], axis=1) / math.sqrt(
@@ -79,9 +83,10 @@ def noisy_class_sums(model: Model, networks: Params, records: Records) -> Int[np
 def class_means(
     sums: Float[np.ndarray, "d classes"], deviation: float, num_networks: int
 ) -> tuple[Points, Float[np.ndarray, " classes"]]:
-    """Of noisy sums, in units of `feature_rows`: one "record" a class, and how many records the class has.
+    """From noisy sums, in units of `feature_rows`: one point per class, and how many records each class has.
 
-    Its x is the class's mean features, [networks, features]; its weight is how far they can be trusted.
+    A point's x is the mean of its class's features, [networks, features]; its weight is the share of signal in that
+    mean.
     """
     share = math.sqrt(num_networks + 1)
     counts = share * sums[-1]
@@ -93,12 +98,18 @@ def class_means(
 
 
 @settings
-class Matching(Descent):
-    """Descent on points of all classes to class means, which were computed before: no record is seen."""
+class Matching(LossDescent):
+    """Points of all classes are matched to class means that were computed before; no record is seen."""
 
     start_value: float = 0.0  # of every pixel or coordinate, around which points start with noise of init_scale
 
-    def begin(
+    def __post_init__(self) -> None:
+        if self.start != "mean":
+            raise CoreshotError(
+                f'learner: private points start around start_value, but start = "{self.start}"; remove start.'
+            )
+
+    def begin_matching(
         self,
         keys: Key[Array, " clients"],
         model: Model,
@@ -110,12 +121,8 @@ class Matching(Descent):
         x, labels = public_start(fold_each(keys, 1), model, self.num_points, self.start_value, self.init_scale)
         coreset = Points(x, labels, jnp.ones((num_clients, self.num_points)))
         everyone = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (num_clients, *leaf.shape)), networks)
-        center = jnp.full((num_clients, *model.input_shape), self.start_value)
-        radius = jnp.full(num_clients, FAR * (1 + self.init_scale))
-        optimizer_state = jax.vmap(self._optimizer().init)(coreset)
-        return DescentState(
-            coreset, optimizer_state, everyone, jnp.ones_like(radius), center, radius, means, num_examples, 0
-        )
+        region = public_region(num_clients, model, self.start_value, self.init_scale)
+        return self.begin(coreset, region, num_examples, LocalPart(means), everyone)
 
     def loss(self, key: PRNGKey, model: Model, points: Points, data: Points, networks: Any) -> Float[Array, ""]:
         index = jax.random.randint(key, (), 0, data.x.shape[1])
@@ -125,10 +132,11 @@ class Matching(Descent):
         is_there = jnp.sum(share, axis=0) > 0
         return jnp.sum(jnp.where(is_there, data.weight * jnp.sum((data.x[:, index] - means) ** 2, axis=1), 0.0))
 
-    def next_networks(
-        self, key: PRNGKey, model: Model, points: Points, data: Points, networks: Any, update: Array
-    ) -> Any:
+    def train_networks(self, key: PRNGKey, model: Model, points: Points, networks: Any, update: Int[Array, ""]) -> Any:
         return networks
+
+    def update_passes(self, model: Model, num_records: int) -> float:
+        return self.num_points
 
 
 @partial(jax.jit, static_argnums=0)

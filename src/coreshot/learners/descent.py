@@ -1,6 +1,8 @@
-"""The loop of learners that follow the gradient of a loss in the pseudo-points, with networks that come and go beside them.
+"""The loop of every learner that moves pseudo-points along a gradient, in chunks of updates that are compiled together.
 
-A learner gives `networks` (what it starts with), `loss` (of points, given a batch's key and the networks) and `next_networks` (after an update).
+A learner on this loop defines `init` (which ends with `begin`) and `gradient`. It may also define `draw` (what a chunk
+needs from the host, for example weights of experts), `next_networks` (networks that change after each update) and
+`finish` (after the last update). `LossDescent` is the loop for learners whose gradient is that of a loss.
 """
 
 from __future__ import annotations
@@ -13,183 +15,261 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from jaxtyping import Array, Float, Key
+from jaxtyping import Array, Bool, Float, Int, Key, PyTree
 
 from coreshot.config import Count, NonNegative, Positive, settings
 from coreshot.keys import fold_each
-from coreshot.learners.protocol import COUNT, Health, health_of
-from coreshot.learners.starts import between_neighbours, first_labels, noise_around_mean, random_records, weighted_mean
+from coreshot.learners.protocol import COUNT, Health, LearningCost, make_health
+from coreshot.learners.starts import START_CONTENT, Start, draw_start, first_labels, input_region
 from coreshot.models import Model
-from coreshot.models.training import OPTIMIZERS
-from coreshot.privacy.guarded_records import Records
+from coreshot.models.training import make_optimizer
+from coreshot.privacy.guarded_records import Local, Records
 from coreshot.privacy.releases import Release
-from coreshot.types import Coreset, Points, PRNGKey
+from coreshot.types import Coreset, Points, PRNGKey, padded_size
 from coreshot.wire.point_coding import PointCoding
 
-UPDATES_PER_CHUNK = 20  # compiled together; the host looks at the points in between
-FAR = 100.0  # points further from the client's mean than this many times its farthest input have diverged
-Start = Literal["mean", "between", "records"]
+UPDATES_PER_CHUNK = 20  # compiled together; between chunks the host checks the points
+
+
+@dataclass(frozen=True)
+class LocalPart:
+    """What `init` computes again from the same keys and records, and what must not be written to a file."""
+
+    data: Points  # what updates see of the records
+    experts: Any = None  # where weights of experts are drawn
 
 
 @dataclass(frozen=True)
 class DescentState:
     """Arrays have a leading client axis."""
 
-    points: Points
+    points: Points  # their weights are those of the coreset's own chains
+    point_weights: Float[Array, "clients points"]  # relative to the equal share n_m / K: what the server is told
     optimizer_state: optax.OptState
-    networks: Any
-    step_scale: Array  # 1, halved each time a client's points diverge
-    center: Array
-    radius: Array  # how far from `center` a client's pseudo-inputs may go
-    data: Points  # the client's own; never sent
-    num_examples: Array
+    networks: PyTree[Array]  # () for learners without
+    step_scale: Float[Array, " clients"]  # 1, halved each time a client's points diverge
+    center: Float[Array, "clients ..."]
+    radius: Float[Array, " clients"]  # how far from `center` a client's pseudo-inputs may go
+    num_examples: Float[Array, " clients"]
     num_updates_done: int
+    local: Local[LocalPart]
 
 
 @settings
 class Descent:
     num_points: Count
     num_updates: Count
+    init_scale: Positive  # of the noise around the mean, where points start
     step_size_x: Positive
-    step_size_y: NonNegative = 0.0  # 0 keeps the labels fixed; otherwise they are soft, and stay on the simplex
-    optimizer: Literal["adam", "sgd"] = "adam"
-    # mean: noise of init_scale around the client's mean. between: half-way between two records of a class. records: raw records, asked for by name.
-    start: Start = "mean"
-    init_scale: Positive = 0.1
+    step_size_y: NonNegative  # 0 keeps the labels fixed; otherwise they are soft, and stay on the simplex
+    optimizer: Literal["adam", "sgd"]  # of the pseudo-points
+    start: Start = "mean"  # see coreshot.learners.starts
     coding: PointCoding | None = None  # on the wire
 
     @property
     def num_chunks(self) -> int:
         return -(-self.num_updates // UPDATES_PER_CHUNK)
 
-    def networks(self, key: PRNGKey, model: Model) -> Any:
-        raise NotImplementedError
+    @property
+    def can_resume(self) -> bool:
+        return True
 
-    def loss(self, key: PRNGKey, model: Model, points: Points, data: Points, networks: Any) -> Float[Array, ""]:
+    def gradient(
+        self, key: PRNGKey, model: Model, points: Points, data: Points, networks: PyTree[Array], drawn: PyTree[Array]
+    ) -> Points:
+        """The direction that is descended, for one client."""
         raise NotImplementedError
 
     def next_networks(
-        self, key: PRNGKey, model: Model, points: Points, data: Points, networks: Any, update: Array
-    ) -> Any:
+        self, key: PRNGKey, model: Model, points: Points, networks: PyTree[Array], update: Int[Array, ""]
+    ) -> PyTree[Array]:
+        """The networks after an update has moved the points; `key` is that of the update."""
+        return networks
+
+    def draw(
+        self, keys: Key[Array, " clients"], model: Model, state: DescentState, num_updates: int
+    ) -> tuple[Key[Array, "clients updates"], PyTree[Array], DescentState]:
+        """Keys for the next updates, arrays [clients, updates, ...] that they use, and the state after drawing them."""
+        return _split_each(fold_each(keys, 0), num_updates), (), state
+
+    def updates_at_once(self, model: Model, num_clients: int) -> int:
+        """How many updates may be drawn for at once."""
+        return UPDATES_PER_CHUNK
+
+    def finish(self, model: Model, state: DescentState) -> DescentState:
+        """After the last update."""
+        return state
+
+    def schedule(self, step_size: float) -> float | optax.Schedule:
+        return step_size
+
+    def begin(
+        self,
+        coreset: Points,
+        region: tuple[Float[Array, "clients ..."], Float[Array, " clients"]],
+        num_examples: Float[Array, " clients"],
+        local: LocalPart,
+        networks: PyTree[Array] = (),
+    ) -> DescentState:
+        """The first state; `region` is the center and the radius that points must not leave."""
+        optimizer_state = jax.vmap(self.make_optimizer().init)(coreset)
+        ones, (center, radius) = jnp.ones_like(coreset.weight), region
+        return DescentState(
+            coreset, ones, optimizer_state, networks, ones[:, 0], center, radius, num_examples, 0, Local(local)
+        )
+
+    def step(self, keys: Key[Array, " clients"], model: Model, state: DescentState) -> tuple[DescentState, Health]:
+        """One chunk of updates for every client of the group, in parts of `updates_at_once`."""
+        size = min(UPDATES_PER_CHUNK, self.num_updates - state.num_updates_done)
+        at_once = max(1, min(size, self.updates_at_once(model, len(keys))))
+        good, norms = [], []
+        for part, first in enumerate(range(0, size, at_once)):
+            part_keys = fold_each(keys, 3 + part) if part else keys
+            state, part_good, part_norms = self._update(part_keys, model, state, min(at_once, size - first))
+            good.append(np.asarray(part_good))
+            norms.append(np.asarray(part_norms))
+        done = state.num_updates_done
+        health = make_health(np.concatenate(good, axis=1), np.concatenate(norms, axis=1), done, self.num_updates)
+        return (self.finish(model, state) if done == self.num_updates else state), health
+
+    def _update(
+        self, keys: Key[Array, " clients"], model: Model, state: DescentState, num: int
+    ) -> tuple[DescentState, Bool[Array, "clients updates"], Float[Array, "clients updates"]]:
+        update_keys, drawn, state = self.draw(keys, model, state, num)
+        updates = jnp.broadcast_to(state.num_updates_done + jnp.arange(num), (len(keys), num))
+        carry = state.points, state.optimizer_state, state.networks
+        limits = state.step_scale, state.center, state.radius
+        (points, optimizer_state, networks), good, norms = run_updates(
+            self, model, (update_keys, updates, drawn), state.local.value.data, limits, carry
+        )
+        done = state.num_updates_done + num
+        state = replace(state, points=points, optimizer_state=optimizer_state, networks=networks, num_updates_done=done)
+        return state, good, norms
+
+    def slower(self, state: DescentState, clients: Bool[np.ndarray, " clients"]) -> DescentState:
+        return replace(state, step_scale=jnp.where(clients, state.step_scale / 2, state.step_scale))
+
+    def coreset(self, state: DescentState) -> Coreset:
+        return Coreset(state.points.reweighted(state.point_weights), state.num_examples)
+
+    def advice(self) -> str:
+        return f"Lower step_size_x (now {self.step_size_x:g}) or step_size_y (now {self.step_size_y:g})"
+
+    def make_optimizer(self) -> optax.GradientTransformation:
+        def make(step_size: float) -> optax.GradientTransformation:
+            return make_optimizer(self.optimizer, self.schedule(step_size)) if step_size else optax.set_to_zero()
+
+        parts = {"x": make(self.step_size_x), "y": make(self.step_size_y), "fixed": optax.set_to_zero()}
+        return optax.partition(parts, Points("x", "y", "fixed"))  # type: ignore[arg-type]
+
+
+def _split_each(keys: Key[Array, " clients"], num: int) -> Key[Array, "clients {num}"]:
+    return jax.vmap(lambda key: jax.random.split(key, num))(keys)
+
+
+@partial(jax.jit, static_argnums=(0, 1))
+def run_updates(
+    learner: Descent,
+    model: Model,
+    drawn: tuple[Key[Array, "clients updates"], Int[Array, "clients updates"], PyTree[Array]],
+    data: Points,
+    limits: tuple[Array, Array, Array],
+    carry: tuple[Points, optax.OptState, PyTree[Array]],
+) -> tuple[
+    tuple[Points, optax.OptState, PyTree[Array]], Bool[Array, "clients updates"], Float[Array, "clients updates"]
+]:
+    """A sequence of updates for each client: the new points, whether they are usable, and the gradients' norms."""
+
+    def one_client(drawn: Any, data: Points, limits: tuple[Array, Array, Array], carry: Any) -> Any:
+        step_scale, center, radius = limits
+
+        def update(carry: Any, now: tuple[PRNGKey, Array, PyTree[Array]]) -> tuple[Any, tuple[Array, Array]]:
+            (points, optimizer_state, networks), (key, index, drawn) = carry, now
+            gradient = learner.gradient(key, model, points, data, networks, drawn)
+            steps, optimizer_state = learner.make_optimizer().update(gradient, optimizer_state, points)
+            points = optax.apply_updates(points, jax.tree.map(lambda step: step_scale * step, steps))
+            if model.kind == "classification" and learner.step_size_y > 0:
+                points = Points(points.x, jax.vmap(optax.projections.projection_simplex)(points.y), points.weight)
+            networks = learner.next_networks(key, model, points, networks, index)
+            is_good = jnp.all(jnp.abs(points.x - center) < radius) & jnp.all(jnp.isfinite(points.y))
+            return (points, optimizer_state, networks), (is_good, optax.tree.norm((gradient.x, gradient.y)))
+
+        carry, (good, norms) = jax.lax.scan(update, carry, drawn)
+        return carry, good, norms
+
+    return model.each(one_client)(drawn, data, limits, carry)
+
+
+@settings
+class LossDescent(Descent):
+    """Learners that give `networks` (what they start with), `loss` and `train_networks` (after each update)."""
+
+    init_scale: Positive = 0.1
+    step_size_y: NonNegative = 0.0
+    optimizer: Literal["adam", "sgd"] = "adam"
+
+    def networks(self, key: PRNGKey, model: Model) -> PyTree[Array]:
+        raise NotImplementedError
+
+    def loss(
+        self, key: PRNGKey, model: Model, points: Points, data: Points, networks: PyTree[Array]
+    ) -> Float[Array, ""]:
+        raise NotImplementedError
+
+    def train_networks(
+        self, key: PRNGKey, model: Model, points: Points, networks: PyTree[Array], update: Int[Array, ""]
+    ) -> PyTree[Array]:
+        raise NotImplementedError
+
+    def update_passes(self, model: Model, num_records: int) -> float:
+        """Points that an update sends through a network; num_records counts the padding."""
         raise NotImplementedError
 
     def releases(self, model: Model) -> tuple[Release, ...]:
-        starts = {
-            "mean": "the mean of the inputs, around which points start",
-            "between": "midpoints of two records of a class, at which points start",
-            "records": "raw records, at which points start",
-        }
         return (
-            Release(
-                "start",
-                starts["mean" if model.kind == "regression" else self.start] + "; and the farthest input from the mean",
-            ),
+            Release("start", START_CONTENT[self.start] + "; and the farthest input from the mean"),
             Release("labels", "the classes in the order of their counts, or the mean target"),
             Release("matching", "the objective that points follow, computed on the records at every update"),
             COUNT,
         )
 
     def init(self, keys: Key[Array, " clients"], model: Model, records: Records, shared_key: PRNGKey) -> DescentState:
-        def start(key: PRNGKey, data: Points, labelled: Points) -> tuple[Points, Any, Array, Array]:
-            key_place, key_networks = jax.random.split(key)
+        def start(key: PRNGKey, data: Points, labelled: Points) -> tuple[Points, PyTree[Array], tuple[Array, Array]]:
+            key_inputs, key_networks = jax.random.split(key)
+            networks = self.networks(key_networks, model)
             labels = first_labels(model, labelled, self.num_points)
-            x = self._places(key_place, model, data, labels)
-            center = weighted_mean(data.x, data.weight)
-            spread = jnp.max(
-                jnp.where(data.weight > 0, jnp.max(jnp.abs(data.x - center).reshape(data.num_points, -1), axis=1), 0)
-            )
+            x = draw_start(self.start, key_inputs, model, data, labels, self.init_scale)
             coreset = Points(x, labels, jnp.ones(self.num_points, jnp.float32))
-            return coreset, self.networks(key_networks, model), center, FAR * (spread + self.init_scale)
+            return coreset, networks, input_region(data, self.init_scale)
 
-        coreset, networks, center, radius = jax.vmap(start)(keys, records.exact("start"), records.exact("labels"))
+        coreset, networks, region = jax.vmap(start)(keys, records.exact("start"), records.exact("labels"))
         num_examples = jnp.sum(records.exact(COUNT.name).weight, axis=1)
-        optimizer_state = jax.vmap(self._optimizer().init)(coreset)
-        return DescentState(
-            coreset,
-            optimizer_state,
-            networks,
-            jnp.ones_like(radius),
-            center,
-            radius,
-            records.exact("matching"),
-            num_examples,
-            0,
+        return self.begin(coreset, region, num_examples, LocalPart(records.exact("matching")), networks)
+
+    def gradient(
+        self, key: PRNGKey, model: Model, points: Points, data: Points, networks: PyTree[Array], drawn: PyTree[Array]
+    ) -> Points:
+        key_loss, _ = jax.random.split(key)
+        return jax.grad(lambda points: self.loss(key_loss, model, points, data, networks))(points)
+
+    def next_networks(
+        self, key: PRNGKey, model: Model, points: Points, networks: PyTree[Array], update: Int[Array, ""]
+    ) -> PyTree[Array]:
+        _, key_networks = jax.random.split(key)
+        return self.train_networks(key_networks, model, points, networks, update)
+
+    def cost(self, model: Model, num_examples: int) -> LearningCost:
+        each = self.update_passes(model, padded_size(num_examples))
+        networks = jax.eval_shape(lambda: self.networks(jax.random.key(0), model))
+        num_bytes = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(networks))
+        return LearningCost(
+            self.num_updates * each,
+            f"{self.num_updates:,} updates of {each:,.0f} passes",
+            num_bytes,
+            has_soft_labels=self.step_size_y > 0,
         )
 
-    def _places(
-        self, key: PRNGKey, model: Model, data: Points, labels: Float[Array, "points outputs"]
-    ) -> Float[Array, "points ..."]:
-        if self.start == "mean" or model.kind == "regression":
-            return noise_around_mean(key, data, self.num_points, self.init_scale)
-        if self.start == "between":
-            return between_neighbours(key, data, labels, self.init_scale)
-        return random_records(key, data, labels)
 
-    def step(self, keys: Key[Array, " clients"], model: Model, state: DescentState) -> tuple[DescentState, Health]:
-        size = min(UPDATES_PER_CHUNK, self.num_updates - state.num_updates_done)
-        updates = state.num_updates_done + jnp.arange(size)
-        each = jax.vmap(lambda key: jax.random.split(key, size))(fold_each(keys, 0))
-        points, optimizer_state, networks, good, norms = _run(self, model, each, updates, state.data, _carried(state))
-        done = state.num_updates_done + size
-        state = replace(state, points=points, optimizer_state=optimizer_state, networks=networks, num_updates_done=done)
-        return state, health_of(np.asarray(good), np.asarray(norms), done, self.num_updates)
-
-    def slower(self, state: DescentState, clients: np.ndarray) -> DescentState:
-        return replace(state, step_scale=jnp.where(clients, state.step_scale / 2, state.step_scale))
-
-    def coreset(self, state: DescentState) -> Coreset:
-        return Coreset(state.points, state.num_examples)
-
-    def advice(self) -> str:
-        return f"Lower step_size_x (now {self.step_size_x:g}) or step_size_y (now {self.step_size_y:g})"
-
-    def _optimizer(self) -> optax.GradientTransformation:
-        parts = {
-            "x": OPTIMIZERS[self.optimizer](self.step_size_x),
-            "y": OPTIMIZERS[self.optimizer](self.step_size_y) if self.step_size_y else optax.set_to_zero(),
-            "fixed": optax.set_to_zero(),
-        }
-        return optax.partition(parts, Points("x", "y", "fixed"))  # type: ignore[arg-type]
-
-
-def _carried(state: DescentState) -> tuple[Any, ...]:
-    return state.points, state.optimizer_state, state.networks, state.step_scale, state.center, state.radius
-
-
-@partial(jax.jit, static_argnums=(0, 1))
-def _run(
-    learner: Descent,
-    model: Model,
-    keys: Key[Array, "clients updates"],
-    updates: Array,
-    data: Points,
-    carry: tuple[Any, ...],
-) -> tuple[Any, ...]:
-    """A chunk of updates, vmapped over clients."""
-
-    def one_client(keys: Array, data: Points, carry: tuple[Any, ...]) -> tuple[Any, ...]:
-        points, optimizer_state, networks, step_scale, center, radius = carry
-
-        def update(state: tuple[Any, ...], now: tuple[PRNGKey, Array]) -> tuple[tuple[Any, ...], tuple[Array, Array]]:
-            (points, optimizer_state, networks), (key, index) = state, now
-            key_loss, key_networks = jax.random.split(key)
-            gradient = jax.grad(lambda points: learner.loss(key_loss, model, points, data, networks))(points)
-            steps, optimizer_state = learner._optimizer().update(gradient, optimizer_state, points)
-            points = optax.apply_updates(points, jax.tree.map(lambda step: step_scale * step, steps))
-            if model.kind == "classification" and learner.step_size_y > 0:
-                points = Points(points.x, jax.vmap(optax.projections.projection_simplex)(points.y), points.weight)
-            networks = learner.next_networks(key_networks, model, points, data, networks, index)
-            is_good = jnp.all(jnp.abs(points.x - center) < radius) & jnp.all(jnp.isfinite(points.y))
-            return (points, optimizer_state, networks), (is_good, optax.tree.norm((gradient.x, gradient.y)))
-
-        (points, optimizer_state, networks), seen = jax.lax.scan(
-            update, (points, optimizer_state, networks), (keys, updates)
-        )
-        return points, optimizer_state, networks, *seen
-
-    return jax.vmap(one_client)(keys, data, carry)
-
-
-def of_class(points: Points, label: Array) -> Points:
-    """The points of one class: all of them, with the others' weight at 0."""
+def select_class(points: Points, label: Int[Array, ""]) -> Points:
+    """The points of one class: all of them, with weight 0 for the other classes."""
     return points.reweighted(points.weight * points.y[:, label])

@@ -8,7 +8,8 @@ Zhao and Bilen, "Dataset Condensation with Distribution Matching", WACV 2023.
 | A(., omega)        | the same random shift of real and pseudo-images, max_shift  |
 | Eq. (4)            | `loss`: over classes, squared distance of the mean features |
 
-The client's data enter through the class means alone. Where we differ: all of a class's records make the mean, not a batch of 256.
+The client's data enter through the class means alone. Where we differ: all of a class's records make the mean, not a
+batch of 256.
 """
 
 from __future__ import annotations
@@ -17,17 +18,17 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 from coreshot.config import NonNegativeInt, settings
 from coreshot.errors import CoreshotError
-from coreshot.learners.descent import Descent
+from coreshot.learners.descent import LossDescent
 from coreshot.models import Model
 from coreshot.types import Params, Points, PRNGKey
 
 
 @settings
-class Dm(Descent):
+class Dm(LossDescent):
     max_shift: NonNegativeInt = 0  # pixels, of images
 
     def networks(self, key: PRNGKey, model: Model) -> Params:
@@ -48,10 +49,13 @@ class Dm(Descent):
             return x
         return jnp.roll(x, shift, axis=(1, 2))
 
-    def next_networks(
-        self, key: PRNGKey, model: Model, points: Points, data: Points, networks: Any, update: Array
+    def train_networks(
+        self, key: PRNGKey, model: Model, points: Points, networks: Any, update: Int[Array, ""]
     ) -> Params:
         return model.init(key)
+
+    def update_passes(self, model: Model, num_records: int) -> float:
+        return self.num_points + num_records
 
 
 def _means(weight: Float[Array, "n classes"], features: Float[Array, "n features"]) -> Float[Array, "classes features"]:

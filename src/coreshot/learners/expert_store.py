@@ -27,8 +27,8 @@ CALL_BYTES = 1 << 30
 class ExpertStore:
     """Checkpoints [clients, trajectories, drawable steps, weights], flat.
 
-    As float16 they are the way from the initial weights, which all clients share and anyone can compute again: it is short, so that half
-    precision errs by at most 2^-11 of it, not of the weights.
+    As float16 they are differences from the initial weights, which all clients share and anyone can compute. The
+    differences are small, and half precision errs by at most 2^-11 of them, not of the weights.
     """
 
     model: Model
@@ -73,7 +73,7 @@ def _initial_weights(model: Model, shared_key: PRNGKey, trajectory: Array) -> Ar
 
 
 def train_experts(recipe: Recipe, keys: Key[Array, " clients"], points: Points, shared_key: PRNGKey) -> ExpertStore:
-    """All trajectories of a group of clients (points have a leading client axis), a few trajectories at a time."""
+    """All trajectories of a group of clients (points have a leading client axis), a few at a time."""
     experts, chain_length = recipe.experts, recipe.chain_length
     steps = drawable_steps(experts, chain_length)
     checkpoints = _allocate(recipe, (len(keys), experts.num_trajectories, len(steps), recipe.model.num_params()))
@@ -119,27 +119,28 @@ def _allocate(recipe: Recipe, shape: tuple[int, ...]) -> np.ndarray:
     need = bytes_needed(experts, recipe.chain_length, shape[0], shape[3])
     if need > experts.byte_budget:
         raise CoreshotError(
-            f"experts: {shape[0]} clients x {shape[1]} trajectories need {need:,} bytes of checkpoints, the budget is {experts.byte_budget:,}. "
-            f"Raise experts.byte_budget, save less often (save_interval {experts.save_interval}), keep fewer trajectories, "
-            'or set experts.store = "replay", which keeps none.'
+            f"experts: {shape[0]} clients x {shape[1]} trajectories need {need:,} bytes of checkpoints, the budget is "
+            f"{experts.byte_budget:,}. Raise experts.byte_budget, save less often (save_interval "
+            f"{experts.save_interval}), "
+            'keep fewer trajectories, or set experts.store = "replay", which keeps none.'
         )
     if experts.store == "memory":
         return np.empty(shape, experts.coding)
-    with tempfile.TemporaryFile(
-        prefix="coreshot-experts-"
-    ) as file:  # the map outlives the file handle, and takes the file with it
+    # The memory map outlives the file handle, and the file is removed with it.
+    with tempfile.TemporaryFile(prefix="coreshot-experts-") as file:
         _reserve(file.fileno(), need)
         return np.memmap(file, np.dtype(experts.coding), "r+", shape=shape)
 
 
 def _reserve(file: int, need: int) -> None:
-    """The whole file at once: a disk that is too small says so now, and later writes cannot fill it."""
+    """Reserves the whole file at once, so that a disk that is too small is found now and not by a later write."""
     try:
         os.posix_fallocate(file, 0, need)
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EFBIG, errno.EDQUOT):
             raise
         raise CoreshotError(
-            f"experts: {need:,} bytes of checkpoints do not fit on the disk of {tempfile.gettempdir()}; free some, point TMPDIR elsewhere, or set "
-            'experts.store = "replay", which keeps none. Clients that are done are kept: the same command goes on with the others.'
+            f"experts: {need:,} bytes of checkpoints do not fit on the disk of {tempfile.gettempdir()}; free some, "
+            'point TMPDIR elsewhere, or set experts.store = "replay", which keeps none. Clients that are done are '
+            "kept: the same command continues with the others."
         ) from None

@@ -1,25 +1,28 @@
-"""Experts: MAP trajectories on a client's data, from initial weights that all clients share; how they are made, and how much room they need.
+"""Experts: MAP trajectories on a client's data, from initial weights that all clients share.
 
-A learner draws from them pairs of weights of one trajectory, `chain_length` steps apart. Where the pairs come from is `experts.store`:
-memory and disk keep every checkpoint that can be drawn (`_store`); replay keeps a few live trajectories and goes on with them (`_replay`).
+A learner draws pairs of weights of one trajectory, `chain_length` steps apart. Where the pairs come from is
+`experts.store`: memory and disk keep every checkpoint that can be drawn (`expert_store`); replay keeps a few live
+trajectories and continues them as they are drawn (`replay`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, Protocol, TypeAlias
 
 import jax
 import jax.numpy as jnp
 import optax
+from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, Int, Key
 from pydantic import Field
 
 from coreshot.config import Count, Positive, settings
 from coreshot.keys import named_key
-from coreshot.learners.randomised_map import Sampling, noise_scale, randomised
+from coreshot.learners.randomised_map import Sampling, langevin_noise_scale, randomised
 from coreshot.models import Model
-from coreshot.models.training import OPTIMIZERS, ascend, draw_batch
+from coreshot.models.training import OptimizerName, ascend, draw_batch, make_optimizer
 from coreshot.types import Params, Points, PRNGKey
 
 Carry: TypeAlias = tuple[Params, optax.OptState]
@@ -33,17 +36,14 @@ class Experts:
     num_steps: Count  # T
     save_interval: Count  # checkpoints every so many steps
     step_size: Positive
-    first_step: Annotated[int, Field(ge=0)] = (
-        0  # ours: no chain starts before it, so that experts that have not yet learned are not asked
-    )
-    store: Literal["memory", "disk", "replay"] = "memory"  # disk: memory-mapped, in a file that goes away with the run
-    coding: Literal["float32", "float16"] = (
-        "float32"  # of memory and disk; float16 keeps the way from the initial weights, at half the bytes
-    )
+    # Ours: no chain starts before this step, so that weights that have not yet learned are not drawn.
+    first_step: Annotated[int, Field(ge=0)] = 0
+    store: Literal["memory", "disk", "replay"] = "memory"  # disk: memory-mapped, in a file that is removed with the run
+    # Of memory and disk; float16 keeps the difference from the initial weights, at half the bytes.
+    coding: Literal["float32", "float16"] = "float32"
     pool: Count = 20  # live trajectories of replay, each held at both ends of a chain
-    byte_budget: Count = (
-        4_000_000_000  # of all clients that are learned together; a larger need is an error before any work
-    )
+    # Of all clients that are learned together; a larger need is an error before any work.
+    byte_budget: Count = 4_000_000_000
 
 
 def start_steps(experts: Experts, chain_length: int) -> range:
@@ -57,6 +57,21 @@ def drawable_steps(experts: Experts, chain_length: int) -> list[int]:
     return sorted({*starts, *(start + chain_length for start in starts)})
 
 
+def expert_steps(experts: Experts, chain_length: int, num_draws: int) -> int:
+    """Training steps of one client's experts, if an update draws num_draws pairs in all.
+
+    A store trains every trajectory up to its last drawable step. Of replay this is the mean: its pool begins spread
+    over all starts, a draw moves both ends by one interval, and a trajectory whose starts are used up is replaced.
+    """
+    starts = start_steps(experts, chain_length)
+    if experts.store != "replay":
+        return experts.num_trajectories * (starts[-1] + chain_length)
+    pool = min(experts.pool, experts.num_trajectories)
+    begun = pool * (experts.first_step + len(starts) * experts.save_interval // 2 + chain_length)
+    renewed = num_draws // len(starts) * (experts.first_step + chain_length)
+    return begun + renewed + 2 * num_draws * experts.save_interval
+
+
 def bytes_needed(experts: Experts, chain_length: int, num_clients: int, num_params: int, optimizer: str = "sgd") -> int:
     """Of all checkpoints, or of replay's pool: both ends of its chains, with the optimiser's state."""
     if experts.store == "replay":
@@ -66,13 +81,21 @@ def bytes_needed(experts: Experts, chain_length: int, num_clients: int, num_para
     return size * num_clients * experts.num_trajectories * len(drawable_steps(experts, chain_length)) * num_params
 
 
+def make_unravel(model: Model) -> Callable[[Float[Array, " weights"]], Params]:
+    """A function from flat weights to the model's tree of weights."""
+    shapes = model.shapes()
+    return ravel_pytree(jax.tree.map(lambda leaf: jnp.zeros(leaf.shape), shapes))[1]
+
+
 class ExpertSource(Protocol):
     """Where drawn weights come from; clients along the leading axis. Weights are flat."""
 
     def sample(
         self, keys: Key[Array, " clients"], num_updates: int, num_each: int
     ) -> tuple[Array, Array, ExpertSource]:
-        """Pairs of weights (at a random step r, and at r + chain_length), [clients, updates, each, weights] both; and the source to go on with."""
+        """Pairs of weights (at a random step r, and at r + chain_length), both [clients, updates, each, weights]; and
+        the source to draw from next.
+        """
 
     def sample_ends(self, keys: Key[Array, " clients"], num_updates: int, num_each: int) -> Array:
         """As `sample`, without the starts."""
@@ -83,11 +106,11 @@ class ExpertSource(Protocol):
 
 @dataclass(frozen=True)
 class Recipe:
-    """How a trajectory goes on from any saved step: hashable, so that compiled functions can depend on it."""
+    """How a trajectory continues from any saved step: hashable, so that compiled functions can depend on it."""
 
     model: Model
     experts: Experts
-    optimizer: str
+    optimizer: OptimizerName
     batch_size: int
     chain_length: int
     sampling: Sampling
@@ -110,7 +133,9 @@ class Recipe:
         key = jax.random.fold_in(key, index)
         num_examples = jnp.sum(points.weight)
         seen = randomised(named_key(key, "randomise"), self.model, points) if self.sampling == "randomised" else points
-        langevin_scale = noise_scale(self.experts.step_size, num_examples) if self.sampling == "langevin" else None
+        langevin_scale = (
+            langevin_noise_scale(self.experts.step_size, num_examples) if self.sampling == "langevin" else None
+        )
         step_keys = jax.random.split(key, (self.num_saves, self.experts.save_interval))
 
         def log_density(key: PRNGKey, params: Params) -> Array:
@@ -124,4 +149,4 @@ class Recipe:
         return advance
 
     def _solver(self) -> optax.GradientTransformation:
-        return OPTIMIZERS[self.optimizer](self.experts.step_size)
+        return make_optimizer(self.optimizer, self.experts.step_size)

@@ -15,18 +15,18 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 from coreshot.config import Count, Positive, settings
 from coreshot.errors import CoreshotError
-from coreshot.learners.descent import Descent, of_class
+from coreshot.learners.descent import LossDescent, select_class
 from coreshot.models import Model
 from coreshot.models.training import ascend
 from coreshot.types import Params, Points, PRNGKey
 
 
 @settings
-class GradientMatching(Descent):
+class GradientMatching(LossDescent):
     batch_size: Count = 32  # records of each class
     network_updates: Count = 10
     network_steps: Count = 10
@@ -40,7 +40,7 @@ class GradientMatching(Descent):
     def loss(self, key: PRNGKey, model: Model, points: Points, data: Points, networks: Params) -> Float[Array, ""]:
         def of_label(key_and_label: tuple[PRNGKey, Array]) -> Array:
             key, label = key_and_label
-            real, pseudo = of_class(data, label), of_class(points, label)
+            real, pseudo = select_class(data, label), select_class(points, label)
             is_there = (jnp.sum(real.weight) > 0) & (jnp.sum(pseudo.weight) > 0)
             gap = distance(
                 _gradient(model, networks, _batch(key, real, self.batch_size)), _gradient(model, networks, pseudo)
@@ -50,8 +50,8 @@ class GradientMatching(Descent):
         keys = jax.random.split(key, model.num_outputs)
         return jnp.sum(jax.lax.map(jax.checkpoint(of_label), (keys, jnp.arange(model.num_outputs))))
 
-    def next_networks(
-        self, key: PRNGKey, model: Model, points: Points, data: Points, networks: Params, update: Array
+    def train_networks(
+        self, key: PRNGKey, model: Model, points: Points, networks: Params, update: Int[Array, ""]
     ) -> Params:
         solver = optax.sgd(self.network_step_size)
 
@@ -61,6 +61,15 @@ class GradientMatching(Descent):
         trained, _ = ascend(solver, seen, networks, solver.init(networks), jax.random.split(key, self.network_steps))
         is_over = (update + 1) % self.network_updates == 0
         return jax.tree.map(lambda new, old: jnp.where(is_over, new, old), model.init(key), trained)
+
+    def update_passes(self, model: Model, num_records: int) -> float:
+        """`loss` is checkpointed, so each class is computed again on the way back.
+
+        On the way there, the outputs at the points are the same for all classes, and jax computes them once.
+        """
+        records = 2 * model.num_outputs * self.batch_size
+        points = (model.num_outputs + 1 + self.network_steps) * self.num_points
+        return records + points
 
 
 def _batch(key: PRNGKey, points: Points, size: int) -> Points:
@@ -76,7 +85,10 @@ def _gradient(model: Model, params: Params, points: Points) -> Params:
 
 
 def distance(one: Params, other: Params) -> Float[Array, ""]:
-    """Over layers, and in each over its output units, one minus the cosine of the gradients; biases are left out, as in the paper's code."""
+    """One minus the cosine of the gradients, summed over layers and their output units.
+
+    Biases are left out, as in the paper's code.
+    """
 
     def of_layer(one: Array, other: Array) -> Array:
         if one.ndim < 2:

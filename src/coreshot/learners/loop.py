@@ -1,10 +1,10 @@
-"""The loop around a learner: clients in groups, chunks with a look in between, and a way back when points diverge."""
+"""Runs a learner: clients in groups, chunks of updates with a check in between, and smaller steps where points
+diverge.
+"""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,8 +17,9 @@ from coreshot.errors import CoreshotError
 from coreshot.keys import fold_each
 from coreshot.learners.protocol import Health, Learner, State
 from coreshot.models import Model
+from coreshot.models.parallel import map_in_threads
 from coreshot.privacy.guarded_records import Records, stacked
-from coreshot.types import Coreset, PRNGKey, room
+from coreshot.types import Coreset, PRNGKey, padded_size
 
 MAX_RETRIES = 10  # halvings of a client's step sizes before we give up: a factor of 1,000
 
@@ -26,8 +27,9 @@ MAX_RETRIES = 10  # halvings of a client's step sizes before we give up: a facto
 def clients_per_group() -> int:
     """How many clients are vmapped.
 
-    On a CPU such a loop keeps one core busy, and rounds differently for each number of clients; so there a client is a group of its own: as
-    fast, and its coreset is the same to the last bit whoever else takes part. Elsewhere a few, whose experts share experts.byte_budget.
+    On a CPU such a loop uses one core, and it rounds differently for each number of clients. There each client is a
+    group of its own: as fast, and its coreset has the same bits whoever else takes part. Elsewhere a few are one
+    group, whose experts share experts.byte_budget.
     """
     return 1 if jax.default_backend() == "cpu" else 8
 
@@ -35,7 +37,7 @@ def clients_per_group() -> int:
 @dataclass(frozen=True)
 class Distilled:
     coreset: Coreset
-    notes: list[str] = field(default_factory=list)  # what a person should know about how it went
+    notes: list[str] = field(default_factory=list)  # for the user: where points diverged
 
 
 def distill(
@@ -49,19 +51,18 @@ def distill(
     where: str = "round 0",
     group_size: int | None = None,
 ) -> dict[str, Distilled]:
-    """A coreset for each client, from its own key and points only; groups of clients are vmapped, and run beside each other, one a core."""
+    """A coreset for each client, from its own key and records only; groups of clients run in parallel, one per core."""
     names, group_size = list(clients), group_size or clients_per_group()
     groups = [names[first : first + group_size] for first in range(0, len(names), group_size)]
 
     def run(group: list[str]) -> dict[str, Distilled]:
-        size = max(room(clients[name].num_points) for name in group)
+        size = max(padded_size(clients[name].num_points) for name in group)
         records = stacked([clients[name] for name in group], size)
         return _distill_group(
             model, learner, group, jnp.stack([keys[name] for name in group]), records, shared_key, on_chunk, where
         )
 
-    with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
-        results = {name: distilled for group in pool.map(run, groups) for name, distilled in group.items()}
+    results = {name: distilled for group in map_in_threads(run, groups) for name, distilled in group.items()}
     return {name: results[name] for name in clients}
 
 
@@ -89,7 +90,7 @@ def learn(
     state: State,
     on_chunk: Callable[[int], None],
 ) -> tuple[State, list[list[str]]]:
-    """All chunks from a first state on, and notes on each one's; `places` say whose points they are when they diverge."""
+    """All chunks from a first state on, and notes for each client; `places` name the clients in notes and errors."""
     notes: list[list[str]] = [[] for _ in places]
     for chunk in range(learner.num_chunks):
         state = _step_safely(model, learner, places, fold_each(keys, chunk + 1), state, notes)
@@ -105,9 +106,10 @@ def _step_safely(
     state: State,
     notes: list[list[str]],
 ) -> State:
-    """One chunk; where points diverge, the chunk is done again from the last good state with half the step size for those clients.
+    """One chunk. Where points diverge, it is repeated from the last good state with half the step size for those
+    clients.
 
-    The others do it again too, with the same keys, so they come to the same points as without their neighbours' trouble.
+    The others repeat it with the same keys, so they reach the same points as if nobody had diverged.
     """
     for attempt in range(MAX_RETRIES + 1):
         candidate, health = learner.step(keys, model, state)
@@ -121,7 +123,8 @@ def _step_safely(
             state = learner.slower(state, diverged)
     first = np.flatnonzero(diverged)[0]
     raise CoreshotError(
-        f"{places[first]}, coreset: {_describe(health, first)}, still after {MAX_RETRIES} halvings of its step sizes. {learner.advice()}."
+        f"{places[first]}, coreset: {_describe(health, first)}, still after {MAX_RETRIES} halvings of its step sizes. "
+        f"{learner.advice()}."
     )
 
 
@@ -134,7 +137,7 @@ def _describe(health: Health, index: Any) -> str:
 
 def _of_client(coresets: Coreset, index: int) -> Coreset:
     """One client's part of the group's coresets, without its padding."""
-    # By NumPy: jax would compile the indexing anew for each client's own number of points.
+    # By NumPy: jax would compile the indexing again for each client's own number of points.
     coreset = jax.tree.map(lambda array: np.asarray(array[index]), coresets)
     real = np.flatnonzero(coreset.points.weight > 0)
     return Coreset(

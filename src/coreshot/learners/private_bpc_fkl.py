@@ -1,11 +1,13 @@
-"""BPC-fKL with a promise: experts are a few short runs of DP-SGD, and nothing else sees the records.
+"""BPC-fKL with differential privacy: its experts are a few short runs of DP-SGD, and nothing else sees the records.
 
-Points start around a constant that the study names, their labels cycle through all classes, and every client counts as the same number of
-records: none of these is a release. The coreset is post-processing of the experts' weights.
+Symbols and settings are those of `bpc_fkl`; DP-SGD is that of Abadi et al. 2016 (`coreshot.privacy.dp_sgd`). Points
+start around a constant that the study names, their labels cycle through all classes, and every client counts as the
+same number of records, so none of these is a release. The coreset is post-processing of the experts' weights.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated
 
 import jax
@@ -17,17 +19,19 @@ from pydantic import Field
 from coreshot.config import Positive, settings
 from coreshot.errors import CoreshotError
 from coreshot.keys import fold_each
-from coreshot.learners.bpc_fkl import FAR, BpcFkl, BpcState
+from coreshot.learners.bpc_fkl import BpcFkl
+from coreshot.learners.descent import DescentState, LocalPart
 from coreshot.learners.expert_store import ExpertStore
 from coreshot.learners.experts import drawable_steps, start_steps
-from coreshot.learners.starts import public_start
+from coreshot.learners.protocol import LearningCost
+from coreshot.learners.starts import public_region, public_start
 from coreshot.models import Model
-from coreshot.models.optimizers import Optimizer
+from coreshot.models.training import Optimizer
 from coreshot.privacy.accounting import Privacy, noise_multiplier
 from coreshot.privacy.dp_sgd import private_descent
 from coreshot.privacy.guarded_records import Records, unstacked
 from coreshot.privacy.releases import Release
-from coreshot.types import Points, PRNGKey
+from coreshot.types import Points, PRNGKey, padded_size
 
 EXPERTS = "experts"
 
@@ -39,13 +43,15 @@ class PrivateBpcFkl(BpcFkl):
     privacy: Privacy
     sampling_rate: Annotated[float, Field(gt=0, le=1)]  # of each record, in each of the experts' steps
     clip_norm: Positive
-    records_each: Positive  # how many records every client is taken to have
+    records_each: Positive  # how many records the study assumes for every client
     start_value: float = 0.0  # of every pixel or coordinate, around which points start with noise of init_scale
 
     def __post_init__(self) -> None:
-        if self.guidance != "none" or self.experts.store == "replay":
+        if self.start != "mean" or self.experts.store == "replay":
             raise CoreshotError(
-                'learner: private_bpc_fkl has guidance = "none" and keeps its experts; set guidance and experts.store accordingly.'
+                f"learner: private_bpc_fkl starts around start_value and keeps its experts, but start = "
+                f'"{self.start}" and experts.store = "{self.experts.store}"; remove start, and '
+                'set experts.store to "memory" or "disk".'
             )
 
     def releases(self, model: Model) -> tuple[Release, ...]:
@@ -70,27 +76,33 @@ class PrivateBpcFkl(BpcFkl):
         """Of each expert: no more than can be drawn."""
         return start_steps(self.experts, self.data_chain_length)[-1] + self.data_chain_length
 
-    def init(self, keys: Key[Array, " clients"], model: Model, records: Records, shared_key: PRNGKey) -> BpcState:
-        self._check(model)
+    def init(self, keys: Key[Array, " clients"], model: Model, records: Records, shared_key: PRNGKey) -> DescentState:
+        self.check(model)
         if model.kind != "classification":
             raise CoreshotError(
-                "learner: private_bpc_fkl's labels cycle through the classes, and regression has none; use a classification study."
+                "learner: private_bpc_fkl's labels cycle through the classes, and regression has none; "
+                "use a classification study."
             )
         num_clients, ones = len(keys), jnp.ones((len(keys), self.num_points))
         x, labels = public_start(fold_each(keys, 1), model, self.num_points, self.start_value, self.init_scale)
         mass = self.records_each / self.num_points if self.point_mass == "data" else 1.0
         coreset = Points(x, labels, mass * ones)
-        center = jnp.full((num_clients, *model.input_shape), self.start_value)
-        radius = jnp.full(num_clients, FAR * (1 + self.init_scale))
-        nobody = Points(
+        region = public_region(num_clients, model, self.start_value, self.init_scale)
+        no_records = Points(
             jnp.zeros((num_clients, 0, *model.input_shape)),
             jnp.zeros((num_clients, 0, model.num_outputs)),
             jnp.zeros((num_clients, 0)),
         )
         experts = self._private_experts(model, records, shared_key)
-        optimizer_state = jax.vmap(self._optimizer().init)(coreset)
         count = jnp.full(num_clients, jnp.float32(self.records_each))
-        return BpcState(coreset, ones, optimizer_state, ones[:, 0], radius, center, nobody, count, 0, experts)
+        return self.begin(coreset, region, count, LocalPart(no_records, experts))
+
+    def cost(self, model: Model, num_examples: int) -> LearningCost:
+        """A step of an expert sees sampling_rate of the records on average, not batch_size of them."""
+        steps = self.experts.num_trajectories * self._num_steps
+        batch = min(self.batch_size, padded_size(num_examples))
+        usual = super().cost(model, num_examples)
+        return replace(usual, passes=usual.passes + steps * (self.sampling_rate * num_examples - batch))
 
     def _private_experts(self, model: Model, records: Records, shared_key: PRNGKey) -> ExpertStore:
         """Every checkpoint that can be drawn; step 0 is the shared initial weights, which no record has seen."""

@@ -1,11 +1,15 @@
-"""How experts and coreset chains come to their weights: by climbing (the paper), or as draws from the posterior.
+"""How experts and coreset chains sample weights: by MAP ascent (the paper), or as draws from the posterior (ours).
 
-map: they climb log prior + log likelihood, as the paper's Algorithm 2 with its table's prior. A plain MAP trajectory says what the data say, not
-how sure they are: an ensemble of them agrees even where two noisy points are all there is. So, ours:
-randomised: they climb the posterior of a perturbed data set, whose most probable weights are a draw from the posterior. Regression: each target
-gets noise of the likelihood's own scale (Bardsley et al. 2014; exact for a linear-Gaussian model with a flat prior). Classification: each weight
-w becomes a Gamma(w) draw (weighted likelihood bootstrap, Newton and Raftery 1994).
-langevin: every step adds the noise that makes its chain an unadjusted Langevin sampler of the posterior (Welling and Teh 2011).
+| sampling   | what a chain ascends                                                                                |
+|------------|-----------------------------------------------------------------------------------------------------|
+| map        | log prior + log likelihood: the paper's Algorithm 2 with its table's prior                          |
+| randomised | the posterior of a perturbed data set, whose most probable weights are a draw from the posterior    |
+| langevin   | as map, and every step adds the noise of an unadjusted Langevin sampler (Welling and Teh 2011)      |
+
+An ensemble of MAP trajectories does not show uncertainty: its members agree even where two noisy points are all there
+is. The perturbation of "randomised" is, in regression, noise of the likelihood's own scale on each target (Bardsley et
+al. 2014; exact for a linear-Gaussian model with a flat prior), and in classification a Gamma(w) draw for each weight w
+(weighted likelihood bootstrap, Newton and Raftery 1994).
 """
 
 from __future__ import annotations
@@ -22,13 +26,18 @@ from coreshot.types import Points, PRNGKey
 Sampling: TypeAlias = Literal["map", "randomised", "langevin"]
 
 
-def noise_scale(step_size: float, num_observations: Float[Array, ""]) -> Float[Array, ""]:
-    """A step h on the log density over n is a step h / n on the log density: its Langevin noise has the variance 2 h / n."""
+def langevin_noise_scale(step_size: float, num_observations: Float[Array, ""]) -> Float[Array, ""]:
+    """Standard deviation: a step h on (log density / n) is a step h / n on the log density, so its variance is 2 h /
+    n.
+    """
     return jnp.sqrt(2 * step_size / num_observations)
 
 
 def randomised(key: PRNGKey, model: Model, points: Points) -> Points:
-    """A point of weight w is w observations: their mean has noise_scale / sqrt(w). Each point draws by its position: padding changes nothing."""
+    """A perturbed copy. A point of weight w is w observations, whose mean has noise of noise_scale / sqrt(w).
+
+    Each point draws by its position, so padding changes nothing.
+    """
     real = points.weight > 0
     weight = jnp.where(real, points.weight, 1.0)
     keys = jax.vmap(lambda index: jax.random.fold_in(key, index))(jnp.arange(points.num_points))

@@ -1,9 +1,10 @@
-"""Experts without a store: a few live trajectories, each held at both ends of a chain, that go on as they are drawn.
+"""Experts without a store: a few live trajectories, each held at both ends of a chain, that continue as they are drawn.
 
-At the paper's settings a client's checkpoints are 72.9 GB; a pool of 20 trajectories is 0.19 GB. The pairs are the very ones that a store would
-hold: a trajectory's batches follow from its number and the step, so its later end can be computed without what lies between.
-A drawn pair moves on by one save interval, at both ends; after its last start comes the next trajectory's first. The pool begins spread
-over all starts, so that every update sees young and old experts.
+At the paper's settings a client's checkpoints are 72.9 GB; a pool of 20 trajectories is 0.19 GB. The pairs are those
+that a store would hold: a trajectory's batches follow from its number and the step, so its later end can be computed
+without the checkpoints in between. A drawn pair moves by one save interval, at both ends; after its last start comes
+the next trajectory's first. The pool begins spread over all starts, so that every update sees early and late steps of
+experts.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from coreshot.types import Points, PRNGKey
 
 @dataclass(frozen=True)
 class ReplayPool:
-    """Both ends [clients, pool, ...] with the optimiser's state; a pool is never changed: drawing gives another."""
+    """Both ends [clients, pool, ...] with the optimiser's state. A pool is immutable: drawing returns a new one."""
 
     recipe: Recipe
     keys: Key[Array, " clients"]
@@ -52,7 +53,7 @@ class ReplayPool:
 
     def last(self) -> Float[Array, "clients trajectories weights"]:
         raise CoreshotError(
-            'experts: store = "replay" keeps no last weights, which guidance asks for in regression; use "memory" or "disk".'
+            'experts: store = "replay" keeps no last weights, which start = "informative" uses; use "memory" or "disk".'
         )
 
     def _choose(self, keys: Key[Array, " clients"], update: int, num: int) -> Int[np.ndarray, "clients num"]:
@@ -104,14 +105,14 @@ def open_pool(
     size = min(experts.pool, experts.num_trajectories)
     if size < num_each:
         raise CoreshotError(
-            f"experts: an update draws {num_each} trajectories, but replay holds {size}; raise experts.pool (now {experts.pool}) "
-            f"and experts.num_trajectories (now {experts.num_trajectories}) to at least {num_each}."
+            f"experts: an update draws {num_each} trajectories, but replay holds {size}; raise experts.pool (now "
+            f"{experts.pool}) and experts.num_trajectories (now {experts.num_trajectories}) to at least {num_each}."
         )
     need = bytes_needed(experts, recipe.chain_length, len(keys), recipe.model.num_params(), recipe.optimizer)
     if need > experts.byte_budget:
         raise CoreshotError(
-            f"experts: {len(keys)} clients x a pool of {size} need {need:,} bytes, the budget is {experts.byte_budget:,}. "
-            "Raise experts.byte_budget or lower experts.pool."
+            f"experts: {len(keys)} clients x a pool of {size} need {need:,} bytes, the budget is "
+            f"{experts.byte_budget:,}. Raise experts.byte_budget or lower experts.pool."
         )
     shape = (len(keys), size)
     trajectory = np.broadcast_to(np.arange(size), shape).copy()
@@ -153,7 +154,7 @@ def _move(
     early: Carry,
     late: Carry,
 ) -> tuple[Carry, Carry]:
-    """Both ends of each pair to where `start` says: one save interval on, or for a new trajectory all the way from its initial weights."""
+    """Moves both ends of each pair to `start`: by one save interval, or for a new trajectory from step 0."""
     interval = recipe.experts.save_interval
     first, length = recipe.experts.first_step // interval, recipe.chain_length // interval
 

@@ -1,14 +1,77 @@
-"""Where pseudo-points begin: around the mean of a client's inputs, with labels that cycle through its classes."""
+"""Where pseudo-points start, and with which labels.
+
+| start       | inputs                                                                                             |
+|-------------|----------------------------------------------------------------------------------------------------|
+| mean        | noise of init_scale around the client's mean (d'Hondt et al.)                                      |
+| between     | classification: half-way between two neighbouring records of the point's class                     |
+| records     | classification: raw records of the point's class, for clients who allow that                       |
+| informative | regression, learners with experts: the inputs that determine most of what the client's data say    |
+"""
 
 from __future__ import annotations
 
+from typing import Literal, TypeAlias
+
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Key
+from jaxtyping import Array, Float, Int, Key
 
+from coreshot.errors import CoreshotError
 from coreshot.keys import named_key
 from coreshot.models import Model
 from coreshot.types import Points, PRNGKey
+
+Start: TypeAlias = Literal["mean", "between", "records", "informative"]
+START_CONTENT: dict[Start, str] = {
+    "mean": "the mean of the inputs, around which points start",
+    "between": "midpoints of two records of a class, at which points start",
+    "records": "raw records, at which points start",
+    "informative": "the mean of the inputs, around which lie the candidates for the start",
+}
+FAR = 100.0  # points further from the client's mean than this many times its farthest input have diverged
+
+
+def check_start(start: Start, model: Model, has_experts: bool = False) -> None:
+    if start in ("between", "records") and model.kind == "regression":
+        raise CoreshotError(
+            f'learner: start = "{start}" takes records of a class, and regression has none; '
+            'use "mean" or "informative".'
+        )
+    if start == "informative" and not has_experts:
+        raise CoreshotError(
+            'learner: start = "informative" asks experts, and this learner has none; '
+            'use "mean", "between" or "records".'
+        )
+    if start == "informative" and model.kind == "classification":
+        raise CoreshotError(
+            'learner: start = "informative" is for regression, and this study has classes; use "mean" or "between".'
+        )
+
+
+def draw_start(
+    start: Start, key: PRNGKey, model: Model, data: Points, labels: Float[Array, "points outputs"], scale: float
+) -> Float[Array, "points ..."]:
+    """Inputs for points with these labels, for every start that needs the records alone."""
+    check_start(start, model)
+    if start == "between":
+        return between_neighbours(key, data, labels, scale)
+    if start == "records":
+        return random_records(key, data, labels)
+    return noise_around_mean(key, data, len(labels), scale)
+
+
+def input_region(data: Points, scale: float) -> tuple[Float[Array, ...], Float[Array, ""]]:
+    """The mean of the inputs, and how far from it pseudo-inputs may go before they count as diverged."""
+    center = weighted_mean(data.x, data.weight)
+    distance = jnp.max(jnp.abs(data.x - center).reshape(data.num_points, -1), axis=1)
+    return center, FAR * (jnp.max(jnp.where(data.weight > 0, distance, 0)) + scale)
+
+
+def public_region(
+    num_clients: int, model: Model, value: float, scale: float
+) -> tuple[Float[Array, "clients ..."], Float[Array, " clients"]]:
+    """As `input_region`, for private learners: around a value that the study names."""
+    return jnp.full((num_clients, *model.input_shape), value), jnp.full(num_clients, FAR * (1 + scale))
 
 
 def weighted_mean(values: Float[Array, "n ..."], weight: Float[Array, " n"]) -> Float[Array, ...]:
@@ -18,8 +81,8 @@ def weighted_mean(values: Float[Array, "n ..."], weight: Float[Array, " n"]) -> 
 def noise_around_mean(key: PRNGKey, points: Points, num_points: int, scale: float) -> Float[Array, "points ..."]:
     """z ~ N(mean of the client's inputs, scale^2), the paper's initialisation, drawn as a Latin hypercube.
 
-    Each point has that distribution, but in each coordinate every K-th part of it gets one point: with six points, independent draws leave
-    holes that the learner, whose points hardly repel each other, does not fill.
+    Each point has that distribution, but in each coordinate every K-th part of it gets one point: with six points,
+    independent draws leave holes that the learner does not fill, because its points hardly repel each other.
     """
     center = weighted_mean(points.x, points.weight)
     key_order, key_place = jax.random.split(key)
@@ -34,11 +97,11 @@ def noise_around_mean(key: PRNGKey, points: Points, num_points: int, scale: floa
 def between_neighbours(
     key: PRNGKey, points: Points, labels: Float[Array, "points classes"], scale: float
 ) -> Float[Array, "points ..."]:
-    """For each (one-hot) label a place half-way between a random example of that class and the nearest other one of it.
+    """For each (one-hot) label an input half-way between a random record of that class and its nearest neighbour there.
 
-    Close to examples of a class its label can be trusted. No example is drawn twice before all of its class were.
-    An only example of a class has no neighbour, and the midpoint of two equal ones is the record itself: noise of the given scale is added to
-    those, so that no record is ever a start.
+    Close to records of a class its label can be trusted. No record is drawn twice before all of its class were drawn.
+    A class's only record has no neighbour, and the midpoint of two equal records is the record itself: there we add
+    noise of the given scale, so that no record is ever a start.
     """
     flat, is_real = points.x.reshape(points.num_points, -1), points.weight > 0
     is_same = (points.y @ points.y.T > 0.5) & is_real & ~jnp.eye(points.num_points, dtype=bool)
@@ -54,13 +117,13 @@ def between_neighbours(
 
 
 def random_records(key: PRNGKey, points: Points, labels: Float[Array, "points classes"]) -> Float[Array, "points ..."]:
-    """For each (one-hot) label a random record of that class, none twice before all of its class were: raw data, for those who ask for them."""
+    """For each (one-hot) label a random record of that class, none twice before all of them were drawn: raw data."""
     lot = jax.vmap(lambda index: jax.random.uniform(jax.random.fold_in(key, index)))(jnp.arange(points.num_points))
     return points.x[_chosen(lot, points, labels)]
 
 
-def _chosen(lot: Float[Array, " n"], points: Points, labels: Float[Array, "points classes"]) -> Array:
-    """For each label one of its class's records, in the order of their lots, over and over."""
+def _chosen(lot: Float[Array, " n"], points: Points, labels: Float[Array, "points classes"]) -> Int[Array, " points"]:
+    """For each label the index of a record of its class: in ascending order of `lot`, then from the first again."""
 
     def choose(times: Array, label: Array) -> tuple[Array, Array]:
         is_eligible = (points.y @ label > 0.5) & (points.weight > 0)
@@ -73,20 +136,22 @@ def _chosen(lot: Float[Array, " n"], points: Points, labels: Float[Array, "point
 def public_start(
     keys: Key[Array, " clients"], model: Model, num_points: int, value: float, scale: float
 ) -> tuple[Float[Array, "clients points ..."], Float[Array, "clients points classes"]]:
-    """Of private learners, without a look at any record: noise around a value that the study names, and labels that cycle through all classes."""
+    """The start of private learners, which uses no record: noise around a value that the study names, and labels that
+    cycle through all classes."""
     noise = jax.vmap(lambda key: jax.random.normal(key, (num_points, *model.input_shape)))(keys)
     labels = jax.nn.one_hot(jnp.arange(num_points) % model.num_outputs, model.num_outputs)
     return value + scale * noise, jnp.broadcast_to(labels, (len(keys), *labels.shape))
 
 
 def first_labels(model: Model, points: Points, num_points: int) -> Float[Array, "points outputs"]:
-    """The client's classes in descending order of count, over and over; in regression, its mean target."""
+    """The client's classes in descending order of count, repeated; in regression, its mean target."""
     if model.kind == "regression":
         return jnp.broadcast_to(weighted_mean(points.y, points.weight), (num_points, model.num_outputs))
     return jax.nn.one_hot(label_cycle(points, num_points), model.num_outputs)
 
 
-def label_cycle(points: Points, num_points: int) -> Array:
+def label_cycle(points: Points, num_points: int) -> Int[Array, " points"]:
+    """Class numbers in descending order of count, repeated until there are num_points."""
     counts = points.weight @ points.y
     by_count = jnp.argsort(-counts, stable=True)
     return by_count[jnp.arange(num_points) % jnp.sum(counts > 0)]

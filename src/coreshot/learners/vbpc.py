@@ -1,4 +1,5 @@
-"""VBPC: pseudo-points whose exact last-layer posterior makes the client's records likely. No trajectories, no inner chain.
+"""VBPC: pseudo-points whose exact last-layer posterior makes the client's records likely. No trajectories, no inner
+chain.
 
 Lee et al., "Variational Bayesian Pseudo-Coreset", ICLR 2025.
 
@@ -9,9 +10,10 @@ Lee et al., "Variational Bayesian Pseudo-Coreset", ICLR 2025.
 | beta_S, beta_D   | temper, kl_weight: a = gamma / beta_S; the outer loss's KL        |
 | pool, T          | num_networks, network_updates                                     |
 
-M = a Phi^T (rho I + a Phi Phi^T)^-1 U is the mean of the last layer given the coreset (all K x K: K is small); at a record with features p the
-output has mean p M and variance (|p|^2 - a k^T (rho I + a Phi Phi^T)^-1 k) / rho with k = Phi p. The loss is the negative log of the softmax of
-mean / sqrt(1 + pi/8 variance) on a batch of records, as many times as it stands for, plus kl_weight KL(q || prior).
+M = a Phi^T (rho I + a Phi Phi^T)^-1 U is the mean of the last layer given the coreset (all K x K: K is small). At a
+record with features p the output has mean p M and variance (|p|^2 - a k^T (rho I + a Phi Phi^T)^-1 k) / rho with k =
+Phi p. The loss is the negative log of the softmax of mean / sqrt(1 + pi/8 variance) on a batch of records, weighted to
+stand for all records, plus kl_weight KL(q || prior).
 """
 
 from __future__ import annotations
@@ -21,25 +23,25 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 from coreshot.config import Count, NonNegative, Positive, settings
 from coreshot.errors import CoreshotError
-from coreshot.learners.descent import Descent
+from coreshot.learners.descent import LossDescent
 from coreshot.models import Model
 from coreshot.models.training import ascend, draw_batch
 from coreshot.types import Params, Points, PRNGKey
 
 
 @settings
-class Vbpc(Descent):
+class Vbpc(LossDescent):
     batch_size: Count = 64
     prior_precision: Positive = 1.0
     label_precision: Positive = 100.0
     temper: Positive = 1.0
     kl_weight: NonNegative = 1e-8
     num_networks: Count = 4
-    network_updates: Count = 100  # after so many, a network begins anew
+    network_updates: Count = 100  # after so many updates, a network is drawn again
     network_step_size: Positive = 0.01
 
     def networks(self, key: PRNGKey, model: Model) -> Any:
@@ -48,7 +50,7 @@ class Vbpc(Descent):
                 "learner: vbpc's outer loss is the softmax's, and regression has none; use spectral or bpc_fkl."
             )
         keys = jax.random.split(key, self.num_networks)
-        # Of different ages from the start, so that they do not all begin anew at once.
+        # Their ages differ from the start, so that they are not all drawn again at once.
         return jax.vmap(model.init)(keys), jnp.arange(self.num_networks) * self.network_updates // self.num_networks
 
     def loss(self, key: PRNGKey, model: Model, points: Points, data: Points, networks: Any) -> Float[Array, ""]:
@@ -67,9 +69,7 @@ class Vbpc(Descent):
             + self.kl_weight * divergence
         )
 
-    def next_networks(
-        self, key: PRNGKey, model: Model, points: Points, data: Points, networks: Any, update: Array
-    ) -> Any:
+    def train_networks(self, key: PRNGKey, model: Model, points: Points, networks: Any, update: Int[Array, ""]) -> Any:
         solver = optax.sgd(self.network_step_size)
 
         def one(key: PRNGKey, params: Params, age: Array) -> tuple[Params, Array]:
@@ -83,6 +83,9 @@ class Vbpc(Descent):
 
         return model.each(one)(jax.random.split(key, self.num_networks), *networks)
 
+    def update_passes(self, model: Model, num_records: int) -> float:
+        return self.num_points + min(self.batch_size, num_records) + self.num_networks * self.num_points
+
 
 def _with_bias(features: Float[Array, "n features"]) -> Float[Array, "n features+1"]:
     return jnp.concatenate([features, jnp.ones((len(features), 1))], axis=1)
@@ -95,7 +98,7 @@ def last_layer(
     prior_precision: float,
     precision: float,
 ) -> tuple[Float[Array, "n outputs"], Float[Array, " n"], Float[Array, ""]]:
-    """Mean and variance of the outputs at some features, and KL(q || prior), of the Gaussian last layer that the points determine."""
+    """Mean and variance of the outputs at some features, and KL(q || prior), of the last layer's Gaussian posterior."""
     size, width = features.shape
     kernel = prior_precision * jnp.eye(size) + precision * features @ features.T
     factor = jax.scipy.linalg.cho_factor(kernel, lower=True)
@@ -104,7 +107,8 @@ def last_layer(
     variance = (
         jnp.sum(at**2, axis=1) - precision * jnp.sum(cross * jax.scipy.linalg.cho_solve(factor, cross), axis=0)
     ) / prior_precision
-    # Of V^-1 = rho I + a Phi^T Phi, from the small matrix: log det by Sylvester, tr V = (h - K) / rho + tr (rho I_K + a Phi Phi^T)^-1.
+    # V^-1 = rho I + a Phi^T Phi, from the small matrix: log det by Sylvester's identity, and
+    # tr V = (h - K) / rho + tr (rho I_K + a Phi Phi^T)^-1.
     log_det = (width - size) * jnp.log(prior_precision) + 2 * jnp.sum(jnp.log(jnp.diag(factor[0])))
     trace = (width - size) / prior_precision + jnp.trace(jax.scipy.linalg.cho_solve(factor, jnp.eye(size)))
     outputs = labels.shape[1]

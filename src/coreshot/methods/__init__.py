@@ -1,4 +1,7 @@
-"""Whole algorithms: what is sent, what is answered, what is made of the answers. A new method is one file and one line here."""
+"""Whole algorithms: what the server sends, what clients answer, and what the server infers from the answers.
+
+A new method is one file and one line here.
+"""
 
 from typing import Any
 

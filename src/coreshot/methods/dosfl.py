@@ -1,27 +1,27 @@
-"""DOSFL: each client distils its data into a few batches and step sizes such that SGD on them, from weights that all know, fits the data.
+"""DOSFL: each client distils its data into a few batches and step sizes, so that SGD on them fits the data.
 
 Zhou et al., "Distilled One-Shot Federated Learning", 2020.
 
-| paper                          | here                                                              |
-|--------------------------------|-------------------------------------------------------------------|
-| theta_0                        | model.init of the study's shared key; the result works from no other |
-| x_j, y_j, eta_j, j = 1..S_d    | Distilled.x, .y, .step_size: [steps, batch, ...]                  |
-| S_d, E_d, distillation batch   | distill_steps, distill_epochs, distill_batch_size                 |
-| soft reset                     | soft_reset_scale: each update starts from theta_0 + noise         |
-| random masking                 | mask_probability: each update leaves out some of the steps        |
+| paper                          | here                                                                 |
+|--------------------------------|----------------------------------------------------------------------|
+| theta_0                        | model.init of the study's shared key; the result needs these weights |
+| x_j, y_j, eta_j, j = 1..S_d    | Distilled.x, .y, .step_size: [steps, batch, ...]                     |
+| S_d, E_d, distillation batch   | distill_steps, distill_epochs, distill_batch_size                    |
+| soft reset                     | soft_reset_scale: each update starts from theta_0 + noise            |
+| random masking                 | mask_probability: each update leaves out some of the steps           |
 
-The gradient goes through the whole unrolled run; each step is checkpointed, so that memory grows by one copy of the weights a step and not by
-its activations, for about twice the compute. The server replays all clients' steps, interleaved: step j of every client, then step j + 1.
-Ours: the number of updates and the batch of real data (the papers are silent); max_gradient_norm, without which long runs blow up; an update
-whose run blew up all the same is left out, and noted; and what masking means: a step that is left out of that update's run, in all its epochs.
+The gradient goes through the whole unrolled run. Each step is checkpointed, so memory grows by one copy of the weights
+per step and not by its activations, for about twice the compute. The server replays the steps of all clients
+interleaved: step j of every client, then step j + 1.
+Different from the paper: the number of updates and the batch of real data, which the paper does not state;
+max_gradient_norm, because long runs diverge without it; an update whose run diverged is left out and noted; and a
+masked step is left out of that update's run in all its epochs.
 On the wire: an invitation without content down; x, y, step sizes and n_m up.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Annotated
@@ -40,10 +40,10 @@ from coreshot.inference.posterior import SamplePosterior
 from coreshot.inference.protocol import Info
 from coreshot.keys import client_key
 from coreshot.learners.starts import first_labels, noise_around_mean
-from coreshot.methods.protocol import Answers, Invitation, OnChunk, PointInference
+from coreshot.methods.one_round import OneRoundMethod, answer_each
+from coreshot.methods.protocol import Answers, OnChunk, PointInference
 from coreshot.models import Model
-from coreshot.models.optimizers import Optimizer
-from coreshot.models.training import draw_batch
+from coreshot.models.training import Optimizer, draw_batch
 from coreshot.privacy.guarded_records import Records
 from coreshot.privacy.releases import Release
 from coreshot.types import Params, Points, PRNGKey
@@ -70,7 +70,7 @@ class DosflState:
 
 
 @settings
-class Dosfl:
+class Dosfl(OneRoundMethod):
     distill_steps: Count
     distill_epochs: Count
     distill_batch_size: Count
@@ -86,26 +86,18 @@ class Dosfl:
     max_gradient_norm: Positive = 1.0  # of each of x, y and step sizes
 
     @property
-    def num_rounds(self) -> int:
-        return 1
-
-    @property
     def num_chunks(self) -> int:
         return -(-self.num_updates // UPDATES_PER_CHUNK)
 
     def releases(self, model: Model) -> tuple[Release, ...]:
-        return (
-            Release(
-                "records",
-                "the mean of the inputs, classes by count, the loss on the records after the distilled steps; and their number",
-            ),
+        content = (
+            "the mean of the inputs, classes by count, the loss on the records after the distilled steps; "
+            "and their number"
         )
+        return (Release("records", content),)
 
     def init(self, key: PRNGKey, model: Model, shared_key: PRNGKey) -> DosflState:
         return DosflState(model.init(shared_key))
-
-    def send(self, key: PRNGKey, model: Model, state: DosflState, clients: Sequence[str]) -> Invitation | None:
-        return None if state.is_done else Invitation(tuple(sorted(clients)), Message("invitation", 0, {}))
 
     def reply(
         self,
@@ -116,32 +108,28 @@ class Dosfl:
         shared_key: PRNGKey,
         on_chunk: OnChunk,
     ) -> Answers:
-        """Clients beside each other, one a core: the unrolled loop of one keeps one core busy."""
         start = model.init(shared_key)
 
-        def one(name: str) -> tuple[Message, list[str]]:
-            points = clients[name].exact("records")
-            distilled, num_left_out = self._distill(client_key(key, 0, name), model, points, start, on_chunk)
+        def answer(client: str, records: Records) -> tuple[Message, list[str]]:
+            points = records.exact("records")
+            distilled, num_left_out = self._distill(client_key(key, 0, client), model, points, start, on_chunk)
             if num_left_out == self.num_updates:
                 raise CoreshotError(
-                    f"client {name}, round 0, distilled: all {num_left_out} updates blew up, so nothing was learned; lower initial_step_size."
+                    f"client {client}, round 0, distilled: all {num_left_out} updates blew up, so nothing was learned; "
+                    "lower initial_step_size."
                 )
-            notes = (
-                [f"{num_left_out} of {self.num_updates} updates were left out: the unrolled run blew up"]
-                if num_left_out
-                else []
-            )
+            left_out = f"{num_left_out} of {self.num_updates} updates were left out: the unrolled run blew up"
             arrays = {"x": distilled.x, "y": distilled.y, "step_size": distilled.step_size}
-            return Message("distilled", 0, {**arrays, "num_examples": jnp.sum(points.weight).reshape(1)}), notes
+            message = Message("distilled", 0, {**arrays, "num_examples": jnp.sum(points.weight).reshape(1)})
+            return message, [left_out] if num_left_out else []
 
-        with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
-            return dict(zip(clients, pool.map(one, clients), strict=True))
+        return answer_each(clients, answer)
 
     def _distill(
         self, key: PRNGKey, model: Model, points: Points, start: Params, on_chunk: OnChunk
     ) -> tuple[Distilled, int]:
         """What was learned, and how many updates had to be left out."""
-        distilled = self.first_guess(jax.random.fold_in(key, 0), model, points)
+        distilled = self.initial_batches(jax.random.fold_in(key, 0), model, points)
         state, num_left_out = self.optimizer().init(distilled), 0
         for first in range(0, self.num_updates, UPDATES_PER_CHUNK):
             size = min(UPDATES_PER_CHUNK, self.num_updates - first)
@@ -151,7 +139,7 @@ class Dosfl:
             on_chunk(1)
         return distilled, num_left_out
 
-    def first_guess(self, key: PRNGKey, model: Model, points: Points) -> Distilled:
+    def initial_batches(self, key: PRNGKey, model: Model, points: Points) -> Distilled:
         shape = (self.distill_steps, self.distill_batch_size)
         num = shape[0] * shape[1]
         x = noise_around_mean(key, points, num, self.init_scale).reshape(*shape, *model.input_shape)
@@ -187,7 +175,8 @@ class Dosfl:
         found = {name: array.shape for name, array in message.arrays.items()}
         if found != wanted:
             raise CoreshotError(
-                f"client {client}, round 0, {message.kind}: arrays are {found}, the study wants {wanted}; distill it again."
+                f"client {client}, round 0, {message.kind}: arrays are {found}, the study wants {wanted}; "
+                "distill it again."
             )
         return Distilled(message.arrays["x"], message.arrays["y"], message.arrays["step_size"])
 
@@ -206,7 +195,7 @@ class Dosfl:
 def replay(
     model: Model, num_epochs: int, params: Params, distilled: Distilled, mask: Float[Array, " steps"] | None = None
 ) -> Params:
-    """SGD over the distilled batches in order, as many times; the gradient of the result in them costs one copy of the weights a step."""
+    """SGD over the distilled batches in order, num_epochs times. Its gradient keeps a copy of the weights per step."""
     if mask is not None:
         distilled = replace(distilled, step_size=distilled.step_size * mask)
 
@@ -250,7 +239,7 @@ def _update(
         distilled, state = carry
         gradient = jax.grad(lambda distilled: distilled_loss(method, model, key, points, start, distilled))(distilled)
         updates, moved = method.optimizer().update(gradient, state, distilled)
-        # A run that blew up has no gradient to follow: that update is left out.
+        # A run that diverged has no finite gradient: that update is left out.
         is_finite = jnp.isfinite(optax.tree.norm(gradient))
         after = (optax.apply_updates(distilled, updates), moved)
         return jax.tree.map(partial(jnp.where, is_finite), after, carry), is_finite

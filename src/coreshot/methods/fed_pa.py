@@ -1,126 +1,71 @@
-"""FedPA: clients send how far the server is from their posterior mean, in the metric of their posterior, so that their drifts cancel.
+"""FedPA: FedAvg whose clients send their distance from the server in the metric of their posterior.
 
-Al-Shedivat et al., "Federated Learning via Posterior Averaging: A New Perspective and Practical Algorithms", ICLR 2021 (Algorithms 3 and 4).
+Al-Shedivat et al., "Federated Learning via Posterior Averaging: A New Perspective and Practical Algorithms", ICLR 2021
+(Algorithms 3 and 4).
 
-| paper               | here                                                       |
-|---------------------|------------------------------------------------------------|
+| paper               | here                                                                   |
+|---------------------|------------------------------------------------------------------------|
 | l samples, K steps  | num_samples, of (local_steps - burn_in_steps) / num_samples steps each |
-| B (client burn-in)  | burn_in_steps                                              |
-| burn-in rounds      | burn_in_rounds: plain FedAvg deltas of the same local steps |
-| rho, rho_t          | shrinkage                                                  |
-| Sigma, mu           | never formed; the sample mean                              |
-| Delta               | Sigma^-1 (server - mean), message "delta"                  |
+| B (client burn-in)  | burn_in_steps                                                          |
+| burn-in rounds      | burn_in_rounds: plain FedAvg deltas of the same local steps            |
+| rho, rho_t          | shrinkage                                                              |
+| Sigma, mu           | never formed; the sample mean                                          |
+| Delta               | Sigma^-1 (server - mean), message "delta"                              |
 
-A sample is the mean of the next K iterates of one run whose optimiser state is carried on from sample to sample.
-On the wire as FedAvg; the kind of the message ("weights" or "sample") says which of the two deltas is wanted.
+A sample is the mean of the next K iterates of one run; the optimiser's state is carried from sample to sample.
+The messages are those of FedAvg; their kind ("weights" or "sample") says which of the two deltas the server wants.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import optax
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float
 
 from coreshot.config import Count, NonNegative, settings
 from coreshot.errors import CoreshotError
-from coreshot.inference.posterior import SamplePosterior
-from coreshot.inference.protocol import Info
 from coreshot.methods import rounds as _rounds
-from coreshot.methods.fed_avg import local_deltas, server_step
-from coreshot.methods.protocol import Answers, Invitation, OnChunk, PointInference
-from coreshot.methods.rounds import RoundState, Update
+from coreshot.methods.fed_avg import FedAvg
+from coreshot.methods.rounds import STEPS, LocalWork, RoundState
 from coreshot.models import Model
-from coreshot.models.optimizers import Optimizer
-from coreshot.privacy.guarded_records import Records, exactly
 from coreshot.privacy.releases import Release
-from coreshot.types import Params, Points, PRNGKey
-from coreshot.wire.messages import Message, named_leaves
+from coreshot.types import Params, Points
+from coreshot.wire.messages import Message
 
 
 @settings
-class FedPa:
-    num_rounds: Count
-    local_steps: Count
-    batch_size: Count
-    client_optimizer: Optimizer
-    server_optimizer: Optimizer
+class FedPa(FedAvg):
     num_samples: Count
     shrinkage: NonNegative
     burn_in_rounds: int
     burn_in_steps: int = 0
-    cohort_size: Count | None = None
 
     def __post_init__(self) -> None:
         sampling = self.local_steps - self.burn_in_steps
         if min(self.burn_in_rounds, self.burn_in_steps) < 0 or sampling <= 0 or sampling % self.num_samples:
             raise CoreshotError(
-                f"fed_pa: {self.local_steps} local_steps less {self.burn_in_steps} burn_in_steps cannot be cut into {self.num_samples} samples "
-                f"of as many steps each (burn_in_rounds {self.burn_in_rounds}); change one of them."
+                f"fed_pa: {self.local_steps} local_steps less {self.burn_in_steps} burn_in_steps cannot be cut into "
+                f"{self.num_samples} samples of as many steps each (burn_in_rounds {self.burn_in_rounds}); "
+                "change one of them."
             )
 
     def releases(self, model: Model) -> tuple[Release, ...]:
-        return (
-            Release(
-                "local steps",
-                "how far the server is from the posterior of the records, in every round; and the number of records",
-            ),
-        )
+        content = "how far the server is from the posterior of the records, in every round; and the number of records"
+        return (Release(STEPS, content),)
 
-    def init(self, key: PRNGKey, model: Model, shared_key: PRNGKey) -> RoundState:
-        return self.begin(_rounds.fresh_start(key, model))
-
-    def begin(self, params: Params, first_round: int = 0) -> RoundState:
-        return RoundState(
-            params, self.server_optimizer.build().init(params), first_round, first_round + self.num_rounds
-        )
-
-    def send(self, key: PRNGKey, model: Model, state: RoundState, clients: Sequence[str]) -> Invitation | None:
-        if state.round >= state.end:
-            return None
+    def message_kind(self, state: RoundState) -> str:
         is_burn_in = state.round - (state.end - self.num_rounds) < self.burn_in_rounds
-        cohort = _rounds.choose_cohort(key, state.round, clients, self.cohort_size)
-        return Invitation(
-            cohort, Message("weights" if is_burn_in else "sample", state.round, named_leaves("params", state.params))
-        )
+        return "weights" if is_burn_in else "sample"
 
-    def reply(
-        self,
-        key: PRNGKey,
-        model: Model,
-        clients: Mapping[str, Records],
-        inbox: Sequence[Message],
-        shared_key: PRNGKey,
-        on_chunk: OnChunk,
-    ) -> Answers:
-        message = inbox[-1]
-        params = _rounds.read_params(model, message)
-        if message.kind == "weights":
-            run = partial(local_deltas, model, self.client_optimizer, params)
-        else:
-            run = partial(_posterior_deltas, model, self, params)
-        return _rounds.answer(
-            model, run, key, message.round, exactly(clients, "local steps"), self.batch_size, self.local_steps
-        )
-
-    def read(self, model: Model, client: str, message: Message) -> Update:
-        return _rounds.read_update(model, client, message)
-
-    def receive(self, key: PRNGKey, model: Model, state: RoundState, replies: Mapping[str, Update]) -> RoundState:
-        return server_step(self.server_optimizer, state, _rounds.mean_update(replies, "delta", state.round))
-
-    def posterior(
-        self, key: PRNGKey, model: Model, state: RoundState, inference: PointInference | None = None
-    ) -> tuple[SamplePosterior, Info]:
-        return SamplePosterior.single(model, state.params), {}
-
-    def load_posterior(self, model: Model, shared_key: PRNGKey, arrays: Mapping[str, np.ndarray]) -> SamplePosterior:
-        return SamplePosterior.from_arrays(model, arrays)
+    def local_work(self, model: Model, inbox: Sequence[Message]) -> LocalWork:
+        if inbox[-1].kind == "weights":
+            return super().local_work(model, inbox)
+        return partial(_posterior_deltas, model, self, _rounds.read_params(model, inbox[-1]))
 
 
 @partial(jax.jit, static_argnums=(0, 1))
@@ -159,8 +104,9 @@ def posterior_delta(
 ) -> Float[Array, " weights"]:
     """Sigma^-1 (server - mean of the samples) in O(l^2 d), Sigma the shrunk sample covariance.
 
-    Sigma = s I + (1 - s) S with s = 1 / (1 + (l - 1) rho) and S the unbiased covariance: each sample is a rank-one change, so the paper's
-    dynamic programme updates the solution with Sherman and Morrison. Rows of `solved` that are still zero contribute nothing.
+    Sigma = s I + (1 - s) S with s = 1 / (1 + (l - 1) rho) and S the unbiased covariance. Each sample is a rank-one
+    change, so the paper's dynamic programme updates the solution by the Sherman-Morrison formula. Rows of `solved`
+    that are still zero contribute nothing.
     """
     num_samples = len(samples)
 

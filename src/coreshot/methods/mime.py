@@ -1,4 +1,4 @@
-"""MIME and MimeLite: clients mimic an optimiser that sees all data: its state is frozen while they step, and moves once a round.
+"""MIME and MimeLite: local steps use the server's optimiser state, which changes only once per round.
 
 Karimireddy et al., "Breaking the centralized barrier for cross-device federated learning", NeurIPS 2021 (Algorithm 1).
 
@@ -11,9 +11,10 @@ Karimireddy et al., "Breaking the centralized barrier for cross-device federated
 | g = grad f(y) - grad f(x) + c | MIME;  g = grad f(y) in MimeLite, is_lite             |
 | eta_g                   | server_step_size                                            |
 
-A round of MIME is two exchanges. On the wire, for each of its clients: the weights, then the control and the optimiser's state down; the full
-gradient, then the delta up, each with n_m. A client remembers the weights from the first exchange to the second (its inbox), and nothing longer.
-MimeLite needs no control at the clients: one exchange, weights and optimiser state down, delta and full gradient up.
+A round of MIME is two exchanges. On the wire, for each of its clients: the weights, then the control and the
+optimiser's state down; the full gradient, then the delta up, each with n_m. A client keeps the weights from the first
+exchange to the second (its inbox), and no longer. MimeLite needs no control at the clients: in one exchange, weights
+and optimiser state go down, delta and full gradient come up.
 """
 
 from __future__ import annotations
@@ -23,56 +24,42 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 import jax
-import numpy as np
 import optax
 from jaxtyping import Array
 
 from coreshot.config import Count, Positive, settings
-from coreshot.inference.posterior import SamplePosterior
-from coreshot.inference.protocol import Info
 from coreshot.methods import rounds as _rounds
-from coreshot.methods.protocol import Answers, Invitation, OnChunk, PointInference
-from coreshot.methods.rounds import Update
+from coreshot.methods.protocol import Invitation
+from coreshot.methods.rounds import STEPS, LocalWork, RoundMethod, RoundState, Update
 from coreshot.models import Model
-from coreshot.models.optimizers import Optimizer
-from coreshot.privacy.guarded_records import Records, exactly
+from coreshot.models.training import Optimizer
 from coreshot.privacy.releases import Release
 from coreshot.types import Params, Points, PRNGKey
-from coreshot.wire.messages import Message, named_leaves, tree_of
+from coreshot.wire.messages import Message, flatten_tree, unflatten_tree
 
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
-class MimeState:
-    params: Params
-    optimizer_state: optax.OptState  # frozen within a round
-    round: int
-    end: int
+class MimeState(RoundState):
+    """The optimiser's state is frozen within a round."""
+
     control: Params | None = None  # known between the two exchanges of a round
     cohort: tuple[str, ...] = field(default=(), metadata={"static": True})  # who has the weights of this round
 
 
 @settings
-class Mime:
-    num_rounds: Count
-    local_steps: Count
-    batch_size: Count
+class Mime(RoundMethod):
     base_optimizer: Optimizer
     server_step_size: Positive
     gradient_batch_size: Count  # examples at a time in the full gradient; the result does not depend on it
     is_lite: bool = False  # MimeLite
-    cohort_size: Count | None = None  # clients asked in a round; None: all
 
     def releases(self, model: Model) -> tuple[Release, ...]:
-        return (
-            Release(
-                "local steps",
-                "gradients on the records and how far local steps move the weights, in every round; and the number of records",
-            ),
+        content = (
+            "gradients on the records and how far local steps move the weights, in every round; "
+            "and the number of records"
         )
-
-    def init(self, key: PRNGKey, model: Model, shared_key: PRNGKey) -> MimeState:
-        return self.begin(_rounds.fresh_start(key, model))
+        return (Release(STEPS, content),)
 
     def begin(self, params: Params, first_round: int = 0) -> MimeState:
         return MimeState(params, self.base_optimizer.build().init(params), first_round, first_round + self.num_rounds)
@@ -80,39 +67,23 @@ class Mime:
     def send(self, key: PRNGKey, model: Model, state: MimeState, clients: Sequence[str]) -> Invitation | None:
         if state.round >= state.end:
             return None
-        params, frozen = named_leaves("params", state.params), named_leaves("optimizer", state.optimizer_state)
+        params, frozen = flatten_tree("params", state.params), flatten_tree("optimizer", state.optimizer_state)
         if state.control is not None:
             return Invitation(
-                state.cohort, Message("control", state.round, named_leaves("control", state.control) | frozen)
+                state.cohort, Message("control", state.round, flatten_tree("control", state.control) | frozen)
             )
         cohort = _rounds.choose_cohort(key, state.round, clients, self.cohort_size)
         return Invitation(cohort, Message("weights", state.round, params | frozen if self.is_lite else params))
 
-    def reply(
-        self,
-        key: PRNGKey,
-        model: Model,
-        clients: Mapping[str, Records],
-        inbox: Sequence[Message],
-        shared_key: PRNGKey,
-        on_chunk: OnChunk,
-    ) -> Answers:
+    def local_work(self, model: Model, inbox: Sequence[Message]) -> LocalWork:
         message, params = inbox[-1], _rounds.read_params(model, inbox[0])
         if message.kind == "weights" and not self.is_lite:
-            run = partial(_full_gradients, model, self, params)
-        elif self.is_lite:
-            run = partial(_lite_updates, model, self, params, _read_optimizer(self.base_optimizer, params, message))
-        else:
-            control = tree_of(message.arrays, "control", params, f"server, round {message.round}, {message.kind}")
-            run = partial(
-                _corrected_deltas, model, self, params, _read_optimizer(self.base_optimizer, params, message), control
-            )
-        return _rounds.answer(
-            model, run, key, message.round, exactly(clients, "local steps"), self.batch_size, self.local_steps
-        )
-
-    def read(self, model: Model, client: str, message: Message) -> Update:
-        return _rounds.read_update(model, client, message)
+            return partial(_full_gradients, model, self, params)
+        frozen = _read_optimizer(self.base_optimizer, params, message)
+        if self.is_lite:
+            return partial(_lite_updates, model, self, params, frozen)
+        control = unflatten_tree(message.arrays, "control", params, f"server, round {message.round}, {message.kind}")
+        return partial(_corrected_deltas, model, self, params, frozen, control)
 
     def receive(self, key: PRNGKey, model: Model, state: MimeState, replies: Mapping[str, Update]) -> MimeState:
         control = state.control
@@ -125,27 +96,16 @@ class Mime:
         _, optimizer_state = self.base_optimizer.build().update(control, state.optimizer_state, state.params)
         return MimeState(params, optimizer_state, state.round + 1, state.end)
 
-    def posterior(
-        self, key: PRNGKey, model: Model, state: MimeState, inference: PointInference | None = None
-    ) -> tuple[SamplePosterior, Info]:
-        return SamplePosterior.single(model, state.params), {}
-
-    def load_posterior(self, model: Model, shared_key: PRNGKey, arrays: Mapping[str, np.ndarray]) -> SamplePosterior:
-        return SamplePosterior.from_arrays(model, arrays)
-
 
 def _read_optimizer(optimizer: Optimizer, params: Params, message: Message) -> optax.OptState:
     shapes = jax.eval_shape(optimizer.build().init, params)
-    return tree_of(message.arrays, "optimizer", shapes, f"server, round {message.round}, {message.kind}")
+    return unflatten_tree(message.arrays, "optimizer", shapes, f"server, round {message.round}, {message.kind}")
 
 
 @partial(jax.jit, static_argnums=(0, 1))
 def _full_gradients(model: Model, method: Mime, params: Params, points: Points, plans: Array) -> dict[str, Params]:
-    return {
-        "gradient": model.each(lambda points: _rounds.full_gradient(model, params, points, method.gradient_batch_size))(
-            points
-        )
-    }
+    each = model.each(lambda points: _rounds.full_gradient(model, params, points, method.gradient_batch_size))
+    return {"gradient": each(points)}
 
 
 @partial(jax.jit, static_argnums=(0, 1))
@@ -183,11 +143,11 @@ def _frozen_steps(
     points: Points,
     plan: Array,
 ) -> Params:
-    """Local steps whose optimiser forgets each of them: it always steps from the server's state."""
+    """Local steps that all start from the server's optimiser state: the local change of that state is dropped."""
     solver = optimizer.build()
 
     def step(current: Params, index: Array) -> tuple[Params, None]:
-        updates, _ = solver.update(gradient(current, _rounds.take(points, index)), frozen, current)
+        updates, _ = solver.update(gradient(current, _rounds.select_points(points, index)), frozen, current)
         return optax.apply_updates(current, updates), None
 
     return jax.lax.scan(step, params, plan)[0]

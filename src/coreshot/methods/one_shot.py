@@ -1,4 +1,4 @@
-"""One exchange: every client sends a coreset, the server infers from the weighted points of all of them. BPC-FL is one of these.
+"""One exchange: every client sends a coreset, and the server infers from the weighted points of all. BPC-FL is one.
 
 d'Hondt et al., "One-Shot Federated Learning with Bayesian Pseudocoresets" (Algorithm 1).
 
@@ -45,8 +45,8 @@ def point_weights(
 ) -> Float[Array, " clients"]:
     """What each point of a client counts for.
 
-    mass: n_m / K_m, so that all points together stand for N observations; paper: n_m / N as printed, which sums to about K;
-    size: n_m / mean n, so that the weights sum to the number of points; none: 1.
+    mass: n_m / K_m, so that all points together stand for N observations; paper: n_m / N as printed, which sums to
+    about K; size: n_m / mean n, so that the weights sum to the number of points; none: 1.
     """
     choices = {
         "mass": num_examples / num_points,
@@ -80,7 +80,7 @@ def coreset_message(coreset: Coreset, model: Model, round: int, coding: PointCod
     One-hot labels travel as class numbers: one number a point, not one a class.
     """
     points = coreset.points
-    # By NumPy, here and in message_coreset: jax would compile each of these lines anew for each client's own number of points.
+    # By NumPy, here and in message_coreset: JAX would compile these lines for each client's own number of points.
     y, weight = np.asarray(points.y), np.asarray(points.weight)
     arrays = {"num_examples": jnp.asarray(coreset.num_examples, jnp.float32).reshape(1)}
     if coding is None:
@@ -114,7 +114,8 @@ def message_coreset(message: Message, model: Model, client: str, coding: PointCo
     wrong = [name for name, array in arrays.items() if array.dtype != TYPES.get(name, jnp.float32)]
     if wrong:
         raise CoreshotError(
-            f"{where}: array {wrong[0]!r} is of type {arrays[wrong[0]].dtype}; labels are int32, all else float32; distill it again."
+            f"{where}: array {wrong[0]!r} is of type {arrays[wrong[0]].dtype}; "
+            "labels are int32, all else float32; distill it again."
         )
     x, count = _inputs(arrays, model, coding, where), arrays["num_examples"]
     if x.ndim == 0 or x.shape[1:] != model.input_shape or len(x) == 0:

@@ -1,10 +1,12 @@
-"""What the multi-round methods share: the server's state, the cohort, the weighted mean, and local steps on clients of equal shape."""
+"""What the multi-round methods share: their settings, the server's state, cohorts, weighted means, and local steps.
+
+Clients of equal shape run together, vmapped.
+"""
 
 from __future__ import annotations
 
-import os
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import jax
@@ -13,16 +15,25 @@ import numpy as np
 import optax
 from jaxtyping import Array, Float, Int
 
+from coreshot.config import Count, settings
 from coreshot.errors import CoreshotError
+from coreshot.inference.posterior import SamplePosterior
+from coreshot.inference.protocol import Info
 from coreshot.keys import client_key, named_key
-from coreshot.methods.protocol import Answers
+from coreshot.methods.protocol import Answers, OnChunk, PointInference
 from coreshot.models import Model
-from coreshot.types import Params, Points, PRNGKey, pad_points, room
-from coreshot.wire.messages import Message, named_leaves, tree_of
+from coreshot.models.parallel import map_in_threads
+from coreshot.privacy.guarded_records import Records, exact_points
+from coreshot.types import Params, Points, PRNGKey, pad_points, padded_size
+from coreshot.wire.messages import Message, flatten_tree, unflatten_tree
 
-CLIENTS_AT_ONCE = (
-    5  # vmapped together; fixed, because another number would round differently. Of a wide network one: it fills a core
-)
+# Clients that are vmapped together. Fixed, because another number would round differently. For a wide network it is 1:
+# one such client keeps a core busy.
+CLIENTS_AT_ONCE = 5
+STEPS = "local steps"  # the release of every multi-round method
+
+# From points and batch plans, both with a leading client axis, to the trees that each client answers with, by name.
+LocalWork = Callable[[Points, Array], dict[str, Params]]
 
 
 @jax.tree_util.register_dataclass
@@ -34,8 +45,52 @@ class RoundState:
     end: int  # the first round that is no longer run
 
 
+@settings
+class RoundMethod(ABC):
+    """Base of the methods that improve weights round by round: a cohort gets them, and answers with updates."""
+
+    num_rounds: Count
+    local_steps: Count
+    batch_size: Count
+    cohort_size: Count | None = None  # clients asked in a round; None: all
+
+    @abstractmethod
+    def begin(self, params: Params, first_round: int = 0) -> RoundState:
+        """The state before the first round, from any weights."""
+
+    @abstractmethod
+    def local_work(self, model: Model, inbox: Sequence[Message]) -> LocalWork:
+        """What clients compute when they have received these messages."""
+
+    def init(self, key: PRNGKey, model: Model, shared_key: PRNGKey) -> RoundState:
+        return self.begin(model.init(named_key(key, "weights")))
+
+    def reply(
+        self,
+        key: PRNGKey,
+        model: Model,
+        clients: Mapping[str, Records],
+        inbox: Sequence[Message],
+        shared_key: PRNGKey,
+        on_chunk: OnChunk,
+    ) -> Answers:
+        run, points = self.local_work(model, inbox), exact_points(clients, STEPS)
+        return answer_in_groups(model, run, key, inbox[-1].round, points, self.batch_size, self.local_steps)
+
+    def read(self, model: Model, client: str, message: Message) -> Update:
+        return read_update(model, client, message)
+
+    def posterior(
+        self, key: PRNGKey, model: Model, state: RoundState, inference: PointInference | None = None
+    ) -> tuple[SamplePosterior, Info]:
+        return SamplePosterior.single(model, state.params), {}
+
+    def load_posterior(self, model: Model, shared_key: PRNGKey, arrays: Mapping[str, np.ndarray]) -> SamplePosterior:
+        return SamplePosterior.from_arrays(model, arrays)
+
+
 def choose_cohort(key: PRNGKey, round: int, clients: Sequence[str], size: int | None) -> tuple[str, ...]:
-    """So many of the clients, or all, in the order of their names; a round's cohort depends on the key and the round alone."""
+    """`size` of the clients, or all, in the order of their names. A cohort depends only on the key and the round."""
     if size is None:
         return tuple(sorted(clients))
     if size > len(clients):
@@ -47,8 +102,8 @@ def choose_cohort(key: PRNGKey, round: int, clients: Sequence[str], size: int | 
 
 
 def update_message(round: int, num_examples: Array, **trees: Params) -> Message:
-    """What a client answers: a delta or a gradient or both, and n_m, by which the server weighs them."""
-    arrays = {name: leaf for kind, tree in trees.items() for name, leaf in named_leaves(kind, tree).items()}
+    """A client's answer: a delta or a gradient or both, and n_m, by which the server weights them."""
+    arrays = {name: leaf for kind, tree in trees.items() for name, leaf in flatten_tree(kind, tree).items()}
     kind = " and ".join(sorted(trees))
     return Message(kind, round, {**arrays, "num_examples": jnp.asarray(num_examples, jnp.float32).reshape(1)})
 
@@ -64,7 +119,7 @@ class Update:
 def read_update(model: Model, client: str, message: Message) -> Update:
     """A delta or a gradient of the weights' shapes, and how many examples stand behind it."""
     where, shapes = f"client {client}, round {message.round}, {message.kind}", model.shapes()
-    trees = {name: tree_of(message.arrays, name, shapes, where) for name in message.kind.split(" and ")}
+    trees = {name: unflatten_tree(message.arrays, name, shapes, where) for name in message.kind.split(" and ")}
     count = message.arrays.get("num_examples", jnp.zeros(0))
     if count.shape != (1,) or not float(count[0]) > 0:
         raise CoreshotError(
@@ -89,7 +144,7 @@ def mean_update(replies: Mapping[str, Update], name: str, round: int) -> Params:
 
 
 def read_params(model: Model, message: Message) -> Params:
-    return tree_of(message.arrays, "params", model.shapes(), f"server, round {message.round}, {message.kind}")
+    return unflatten_tree(message.arrays, "params", model.shapes(), f"server, round {message.round}, {message.kind}")
 
 
 def plan_batches(key: PRNGKey, num_examples: int, batch_size: int, num_steps: int) -> Int[np.ndarray, "steps batch"]:
@@ -104,26 +159,26 @@ def plan_batches(key: PRNGKey, num_examples: int, batch_size: int, num_steps: in
     return order[: num_steps * size].reshape(num_steps, size).astype(np.int32)
 
 
-def answer(
+def answer_in_groups(
     model: Model,
-    run: Callable[[Points, Array], dict[str, Params]],
+    run: LocalWork,
     key: PRNGKey,
     round: int,
     clients: Mapping[str, Points],
     batch_size: int,
     num_steps: int,
 ) -> Answers:
-    """run(points, plans), which has a leading client axis, for groups of clients of equal shape; each client's trees as its message."""
+    """Run groups of clients of equal shape, and make a message of each client's trees."""
     plans = {
         name: plan_batches(client_key(key, round, name), points.num_points, batch_size, num_steps)
         for name, points in clients.items()
     }
-
     at_once = 1 if model.is_wide else CLIENTS_AT_ONCE
 
     def run_group(names: list[str]) -> dict[str, dict[str, Params]]:
-        size = max(room(clients[name].num_points) for name in names)
-        # A group that is not full is filled with its last client: one that is alone, at its own site, then rounds as one among others.
+        size = max(padded_size(clients[name].num_points) for name in names)
+        # A group that is not full is filled with its last client, so that a client alone at its own site rounds as
+        # it does among others.
         full = [*names, *[names[-1]] * (at_once - len(names))]
         points = jax.tree.map(lambda *arrays: jnp.stack(arrays), *[pad_points(clients[name], size) for name in full])
         stacked = jax.block_until_ready(run(points, jnp.stack([plans[name] for name in full])))
@@ -131,14 +186,9 @@ def answer(
             name: jax.tree.map(lambda array, index=index: array[index], stacked) for index, name in enumerate(names)
         }
 
-    with ThreadPoolExecutor(
-        os.cpu_count() or 1
-    ) as pool:  # what a group cannot run in parallel runs beside the other group's
-        results = {
-            name: trees
-            for group in pool.map(run_group, _equal_shapes(clients, plans, at_once))
-            for name, trees in group.items()
-        }
+    # Threads beside vmap: XLA leaves a core idle in what it cannot run in parallel.
+    groups = map_in_threads(run_group, _equal_shapes(clients, plans, at_once))
+    results = {name: trees for group in groups for name, trees in group.items()}
     return {
         name: (update_message(round, jnp.sum(points.weight), **results[name]), []) for name, points in clients.items()
     }
@@ -147,16 +197,16 @@ def answer(
 def _equal_shapes(clients: Mapping[str, Points], plans: Mapping[str, np.ndarray], at_once: int) -> list[list[str]]:
     groups: dict[tuple[int, ...], list[str]] = {}
     for name, points in clients.items():
-        groups.setdefault((room(points.num_points), *plans[name].shape), []).append(name)
+        groups.setdefault((padded_size(points.num_points), *plans[name].shape), []).append(name)
     return [names[first : first + at_once] for names in groups.values() for first in range(0, len(names), at_once)]
 
 
-def take(points: Points, index: Int[Array, " batch"]) -> Points:
+def select_points(points: Points, index: Int[Array, " batch"]) -> Points:
     return jax.tree.map(lambda array: array[index], points)
 
 
 def loss_gradient(model: Model, params: Params, batch: Points) -> Params:
-    """Of minus the mean log-likelihood: optimisers descend. The prior is left out, as these methods' papers know none."""
+    """Of minus the mean log-likelihood, since optimisers descend. The papers of these methods have no prior."""
     return jax.grad(lambda params: -model.log_prob(params, batch) / jnp.sum(batch.weight))(params)
 
 
@@ -172,14 +222,14 @@ def descend(
 
     def step(carry: tuple[Params, optax.OptState], index: Array) -> tuple[tuple[Params, optax.OptState], None]:
         params, state = carry
-        updates, state = optimizer.update(loss_gradient(model, params, take(points, index)), state, params)
+        updates, state = optimizer.update(loss_gradient(model, params, select_points(points, index)), state, params)
         return (optax.apply_updates(params, updates), state), None
 
     return jax.lax.scan(step, (params, state), plan)[0]
 
 
 def full_gradient(model: Model, params: Params, points: Points, batch_size: int) -> Params:
-    """`loss_gradient` on all of a client's points, so many at a time."""
+    """`loss_gradient` on all of a client's points, batch_size of them at a time."""
     batch_size = min(batch_size, points.num_points)
     num_parts = -(-points.num_points // batch_size)
     parts = jax.tree.map(
@@ -195,7 +245,3 @@ def full_gradient(model: Model, params: Params, points: Points, batch_size: int)
 
 def difference(left: Params, right: Params) -> Params:
     return jax.tree.map(jnp.subtract, left, right)
-
-
-def fresh_start(key: PRNGKey, model: Model) -> Params:
-    return model.init(named_key(key, "weights"))

@@ -1,4 +1,4 @@
-"""Networks, log densities and training loops. Every sign lives here: log densities, to be maximised."""
+"""Networks, log densities (always maximised, so that signs are in one place) and training loops."""
 
 from coreshot.models.model import LogDensity as LogDensity
 from coreshot.models.model import Model as Model

@@ -1,4 +1,4 @@
-"""A model is a network, a prior and a likelihood. Every sign lives here: log densities, to be maximised."""
+"""A model is a network, a prior and a likelihood. Its log densities are maximised."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from jaxtyping import Array, Float
 from coreshot.models.networks import Network
 from coreshot.types import Params, Points, PRNGKey, pad_points
 
-POINTS_AT_ONCE = 250  # of a log density under a wide network
+POINTS_AT_ONCE = 250  # that a log density computes together under a wide network
 
 
 @dataclass(frozen=True)
 class Model:
-    """Params are a plain dict pytree, so optax, blackjax and vmap need no filtering."""
+    """Params are a plain dict pytree, which optax, blackjax and vmap take as they are."""
 
     network: Network
     kind: Literal["classification", "regression"]
@@ -37,8 +37,9 @@ class Model:
         return self.network.build(self.num_outputs).apply({"params": params}, x)  # type: ignore[return-value]
 
     def embed(self, params: Params, x: Float[Array, "n ..."]) -> Float[Array, "n features"]:
-        """What the last layer sees."""
-        return self.network.build(self.num_outputs).apply({"params": params}, x, embed=True)  # type: ignore[return-value]
+        """The inputs of the last layer."""
+        module = self.network.build(self.num_outputs)
+        return module.apply({"params": params}, x, embed=True)  # type: ignore[return-value]
 
     def log_prior(self, params: Params) -> Float[Array, ""]:
         # Without its constant: with d = 17,000 weights it would cost three of float32's seven digits.
@@ -57,13 +58,12 @@ class Model:
 
     @property
     def is_wide(self) -> bool:
-        """Whether `each` goes one by one: on a CPU, with a network whose batches fill the cache."""
+        """Whether `each` is a loop: on a CPU, with a network whose batches fill the cache."""
         return jax.default_backend() == "cpu" and self.network.fills_cache(self.input_shape)
 
     def each(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """function over a leading axis of all its arguments, one of which is weights: vmapped, or where that is slower one after the other.
-
-        One after the other, a backward pass keeps the arguments only, and computes the rest again.
+        """function over a leading axis of all its arguments, one of which is weights: vmapped, or where that is slower
+        in a loop, whose backward pass keeps the arguments only and computes the rest again.
         """
         if not self.is_wide:
             return jax.vmap(function)
@@ -77,7 +77,7 @@ class Model:
         return sum(leaf.size for leaf in jax.tree.leaves(self.shapes()))
 
 
-@lru_cache(maxsize=32)  # tracing a ConvNet's init takes 25 ms, and every message is held against it
+@lru_cache(maxsize=32)  # tracing a ConvNet's init takes 25 ms, and every message is checked against it
 def _shapes(model: Model) -> Params:
     return jax.eval_shape(model.init, jax.random.key(0))
 
@@ -85,7 +85,8 @@ def _shapes(model: Model) -> Params:
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class LogDensity:
-    """The unnormalised log posterior of weighted points; a pytree, so that one compiled inference serves any points of a shape."""
+    """The unnormalised log posterior of weighted points; a pytree, so that one compiled inference serves all points of
+    one shape."""
 
     model: Model = field(metadata={"static": True})
     points: Points
@@ -93,7 +94,7 @@ class LogDensity:
     def __call__(self, params: Params) -> Float[Array, ""]:
         if not self.model.is_wide or self.points.num_points <= POINTS_AT_ONCE:
             return self.model.log_prior(params) + self.model.log_prob(params, self.points)
-        # A part at a time, and again for the gradient: the activations of 6,200 images under the paper's ConvNet are 2 GB.
+        # In parts, computed again for the gradient: activations of 6,200 images under the paper's ConvNet are 2 GB.
         num_parts = -(-self.points.num_points // POINTS_AT_ONCE)
         padded = pad_points(self.points, num_parts * POINTS_AT_ONCE)
         parts = jax.tree.map(lambda array: array.reshape(num_parts, POINTS_AT_ONCE, *array.shape[1:]), padded)
@@ -103,5 +104,7 @@ class LogDensity:
 
     @property
     def num_observations(self) -> Float[Array, ""]:
-        """What the points stand for; optimisers divide by it, so that a step size means the same for any amount of data."""
+        """How many observations the points stand for. Optimisers divide by it, so that a step size means the same for
+        any amount of data.
+        """
         return jnp.sum(self.points.weight)

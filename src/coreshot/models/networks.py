@@ -1,4 +1,4 @@
-"""A model is a network, a prior and a likelihood. Every sign lives here: log densities, to be maximised."""
+"""Networks as settings, and the flax modules that they build."""
 
 from __future__ import annotations
 
@@ -17,17 +17,18 @@ ACTIVATIONS: dict[str, Callable[[Array], Array]] = {"relu": nn.relu, "swish": nn
 
 
 class Network(Protocol):
-    """The settings of an architecture; `build` gives the flax module that has them, whose call takes `embed`: the outputs without the last layer."""
+    """The settings of an architecture; `build` makes its flax module, whose call with embed=True leaves out the last
+    layer.
+    """
 
     def build(self, num_outputs: int) -> nn.Module: ...
 
     def fills_cache(self, input_shape: tuple[int, ...]) -> bool:
-        """Whether a batch under one set of weights already fills a core's cache: several sets then run one after the other."""
+        """Whether a batch under one set of weights fills a core's cache; several sets then run one after the other."""
 
 
-Precision = Literal[
-    "float32", "bfloat16"
-]  # of products and activations; weights, and what is computed from the outputs, stay float32
+# Of products and activations; weights, and what is computed from the outputs, stay float32.
+Precision = Literal["float32", "bfloat16"]
 
 
 class MlpModule(nn.Module):
@@ -74,9 +75,8 @@ class ConvNetModule(nn.Module):
     def __call__(self, x: Array, embed: bool = False) -> Array:
         for index, width in enumerate(self.channels):
             x = nn.Conv(width, (3, 3), padding="VALID", dtype=self.precision, conv_general_dilated=convolution())(x)
-            x = (
-                nn.relu(x) if index + 1 < len(self.channels) else nn.relu(max_pool(x))
-            )  # the two commute, and this way round relu has a quarter
+            # Pooling and relu commute, and in this order relu has a quarter of the numbers.
+            x = nn.relu(x) if index + 1 < len(self.channels) else nn.relu(max_pool(x))
         x = x.reshape(x.shape[0], -1)
         for width in self.dense:
             x = nn.relu(nn.Dense(width, dtype=self.precision)(x))
@@ -85,7 +85,10 @@ class ConvNetModule(nn.Module):
 
 @settings
 class ConvNet:
-    """Convolutions of 3 x 3 without padding, one max-pooling of 2 x 2, dense layers; the paper's has channels 32, 64 and one dense layer of 128."""
+    """Convolutions of 3 x 3 without padding, one max-pooling of 2 x 2, dense layers.
+
+    The paper's has channels 32 and 64, and one dense layer of 128.
+    """
 
     channels: tuple[Count, ...]
     dense: tuple[Count, ...]
@@ -96,9 +99,8 @@ class ConvNet:
 
     def fills_cache(self, input_shape: tuple[int, ...]) -> bool:
         height, width, depth = input_shape
-        layers = zip(
-            (depth, *self.channels), range(2, 2 * len(self.channels) + 1, 2), strict=False
-        )  # 3 x 3 windows take 2 lines off each time
+        # Each 3 x 3 window removes 2 lines.
+        layers = zip((depth, *self.channels), range(2, 2 * len(self.channels) + 1, 2), strict=False)
         return any(
             images_at_once((height - less) * (width - less) * 9 * channels) < WHOLE_BATCH for channels, less in layers
         )

@@ -1,1 +1,1 @@
-"""What leaves a client of its records: declared releases, the noise that some of them carry, and the promise that follows."""
+"""What is computed from a client's records: declared releases, their noise, and the privacy guarantee that follows."""

@@ -1,9 +1,11 @@
-"""How much noise a promise costs, and what promise some noise keeps: `dp-accounting` does the sums.
+"""Privacy accounting by `dp-accounting`: the noise that an (epsilon, delta) guarantee needs, and the epsilon of some
+noise.
 
-Unit and adjacency: one record of one client, added or removed. A release with Gaussian noise is a Gaussian mechanism; dp_sgd is so many of them,
-each on records that were drawn independently with a fixed probability (Poisson sampling). Releases of one message compose.
+Unit and adjacency: one record of one client, added or removed. A release with Gaussian noise is a Gaussian mechanism.
+dp_sgd is num_steps of them, each on records that were drawn independently with a fixed probability (Poisson sampling).
+Releases of one message compose.
 
-It takes a second or two to load, which every command and every worker would pay: so it is loaded where it is used.
+`dp-accounting` takes a second or two to load, so it is imported where it is used and not by every command and worker.
 """
 
 from __future__ import annotations
@@ -21,19 +23,19 @@ if TYPE_CHECKING:
     import dp_accounting
     from dp_accounting import pld
 
-BELOW = 0.7  # times the multiplier of Renyi accounting, below which the tight one is not looked for
-TOLERANCE = 1e-3  # of the multiplier, which is taken from above
+SEARCH_FROM = 0.7  # times the multiplier of Renyi accounting: the lower end of the search for the tight one
+TOLERANCE = 1e-3  # relative error of the multiplier, which is never too small
 
 
 @settings
 class Privacy:
     """(epsilon, delta)-differential privacy of each client's whole share in a study, example level, add or remove."""
 
-    epsilon: Annotated[float, Field(gt=0, le=32)]  # above, nothing is promised that is worth the name
+    epsilon: Annotated[float, Field(gt=0, le=32)]  # a larger one is no meaningful guarantee
     delta: Annotated[float, Field(gt=0, lt=0.1)]
 
 
-def event_of(release: Release) -> dp_accounting.DpEvent:
+def make_dp_event(release: Release) -> dp_accounting.DpEvent:
     import dp_accounting
 
     if release.is_exact or release.noise_multiplier is None:
@@ -52,36 +54,36 @@ def _accountant() -> pld.PLDAccountant:
 
 
 @lru_cache(maxsize=64)
-def epsilon_of(releases: tuple[Release, ...], delta: float) -> float:
-    """The smallest epsilon that these releases together keep; infinite where one of them is exact."""
+def compute_epsilon(releases: tuple[Release, ...], delta: float) -> float:
+    """The smallest epsilon that holds for these releases together; infinite if one of them is exact."""
     accountant = _accountant()
     for release in releases:
         if release.is_exact:
             return float("inf")
-        accountant.compose(event_of(release))
+        accountant.compose(make_dp_event(release))
     return float(accountant.get_epsilon(delta))
 
 
 @lru_cache(maxsize=64)
 def noise_multiplier(privacy: Privacy, num_steps: int = 1, sampling_rate: float = 1.0) -> float:
-    """Of the noise of one release (or of num_steps sampled ones), over its sensitivity, that just keeps the promise."""
+    """The smallest standard deviation over sensitivity, of one release or of num_steps sampled ones, that is enough."""
     import dp_accounting
     from dp_accounting import rdp
 
     def event(multiplier: float) -> dp_accounting.DpEvent:
-        return event_of(Release("", "", "gaussian", 1.0, multiplier, num_steps, sampling_rate))
+        return make_dp_event(Release("", "", "gaussian", 1.0, multiplier, num_steps, sampling_rate))
 
     try:
-        # Renyi accounting is quick and never below the truth, so the search for the tight answer, whose steps are slow, begins beside it.
+        # Renyi accounting is fast and never too low, so the slow search for the tight answer begins close below it.
         loose = dp_accounting.calibrate_dp_mechanism(
             lambda: rdp.RdpAccountant(range(2, 256)), event, privacy.epsilon, privacy.delta
         )
-        bracket = dp_accounting.ExplicitBracketInterval(BELOW * loose, loose)
+        bracket = dp_accounting.ExplicitBracketInterval(SEARCH_FROM * loose, loose)
         found = dp_accounting.calibrate_dp_mechanism(
             _accountant, event, privacy.epsilon, privacy.delta, bracket, tol=TOLERANCE * loose
         )
     except ValueError as error:
         raise CoreshotError(
-            f"privacy: no noise keeps epsilon {privacy.epsilon:g} at delta {privacy.delta:g} ({error}); change them."
+            f"privacy: no noise gives epsilon {privacy.epsilon:g} at delta {privacy.delta:g} ({error}); change them."
         ) from None
     return float(found)

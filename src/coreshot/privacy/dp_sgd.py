@@ -1,11 +1,23 @@
-"""Steps of DP-SGD (Abadi et al. 2016) on a client's records: each is in a step's batch with the same probability, independently of all others.
+"""DP-SGD on a client's records, with Poisson sampling.
 
-Each record's gradient is clipped, the clipped ones are added up, Gaussian noise is added, and the sum is divided by a constant that the study
-knows, never by how many records there were. A step without any record is a step like the others: its noise counts, and moves the weights.
+Abadi et al., "Deep Learning with Differential Privacy", CCS 2016.
 
-Batches and noise are drawn from a key of the operating system. The noise is float32 inside a compiled loop, from a generator with a key of 64 bits
-(threefry): unlike `coreshot.privacy.noise` this does not exclude attacks on single bits of floating-point sums, and what leaves after many steps is
-not a rounding of an exact sum. One float32 draw ends at 5.4 deviations, which among a million weights is near enough to be seen: see `_normal`.
+| paper      | here                                                    |
+|------------|---------------------------------------------------------|
+| C          | sensitivity of the release                              |
+| sigma      | noise_multiplier of the release                         |
+| q = L / N  | sampling_rate of the release                            |
+| L          | batch_size: a constant of the study                     |
+
+Each record is in a step's batch with the same probability, independently of all others. Each record's gradient is
+clipped, the clipped gradients are added, Gaussian noise is added, and the sum is divided by a constant that the study
+knows, never by the number of records. A step without any record is a step like the others: its noise moves the
+weights.
+
+Batches are drawn from the operating system's random bits, and so is the key of the noise. The noise is float32 inside
+a compiled loop, from a generator with a key of 64 bits (threefry). Unlike `coreshot.privacy.noise` this does not
+exclude attacks on single bits of floating-point sums, and the result of many steps is not a rounding of an exact sum.
+One float32 draw ends at 5.4 standard deviations, which can show among a million weights: see `_normal`.
 """
 
 from __future__ import annotations
@@ -22,7 +34,7 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float, Int
 
 from coreshot.models import Model
-from coreshot.models.optimizers import Optimizer
+from coreshot.models.training import Optimizer
 from coreshot.privacy.guarded_records import Records
 from coreshot.privacy.per_example_gradients import clipped_sum
 from coreshot.types import Params, Points, PRNGKey
@@ -35,7 +47,7 @@ def secret_key() -> PRNGKey:
 
 
 def poisson_batches(num_records: int, rate: float, num_steps: int) -> Bool[np.ndarray, "steps records"]:
-    """Who is in which step's batch: 64 random bits each, from the operating system."""
+    """Which records are in which step's batch: 64 random bits each, from the operating system."""
     words = np.frombuffer(os.urandom(8 * num_steps * num_records), np.uint64).reshape(num_steps, num_records)
     return words < np.uint64(min(rate, 1.0) * 2**64) if rate < 1 else np.ones((num_steps, num_records), bool)
 
@@ -50,10 +62,10 @@ def private_descent(
     save_interval: int,
     batch_size: float,
 ) -> Float[np.ndarray, "starts saves weights"]:
-    """From each start so many steps on one client's records; the weights after every save_interval of them, flat.
+    """From each start num_steps steps on one client's records; the flat weights after every save_interval of them.
 
-    The declared release says how records are drawn, where gradients are clipped (its sensitivity), and how much noise there is. It covers
-    len(starts) * num_steps steps, or they are not taken.
+    The declared release says how records are drawn, where gradients are clipped (its sensitivity), and how much noise
+    is added. If it does not cover len(starts) * num_steps steps, no step is taken.
     """
     points, release = records.for_mechanism(name, "dp_sgd", len(starts) * num_steps)
     assert release.noise_multiplier is not None
@@ -78,7 +90,7 @@ def private_descent(
 
 
 def _padded(points: Points) -> Points:
-    """One empty record behind the others (batches are filled up with it), and room to a power of two, so that clients share compilations."""
+    """Padded to a power of two, so that clients share compilations; with an empty record, which fills up batches."""
     size = 1 << len(points.weight).bit_length()
     return jax.tree.map(
         lambda array: jnp.asarray(np.pad(array, [(0, size - len(array))] + [(0, 0)] * (array.ndim - 1))), points
@@ -88,7 +100,9 @@ def _padded(points: Points) -> Points:
 def _as_indices(
     drawn: Bool[np.ndarray, "steps records"], rate: float
 ) -> tuple[Int[np.ndarray, "steps batch"], Bool[np.ndarray, "steps batch"]]:
-    """Batches of one size, with places that are not there: large enough for the largest, and for most draws of a client of this room."""
+    """Batches of one size, large enough for the largest and for most draws of a client of this padded size, with a
+    mask.
+    """
     expected = rate * (1 << drawn.shape[1].bit_length())
     usual = min(expected + np.sqrt(expected), drawn.shape[1])
     size = max(1, -(-int(max(drawn.sum(axis=1).max(initial=0), usual)) // BATCH_STEP)) * BATCH_STEP
@@ -135,5 +149,6 @@ def _descend(
 
 
 def _normal(key: PRNGKey, size: int) -> Float[Array, " size"]:
-    """Of two draws each: together they end at 7.7 deviations, where one record shows in a million weights with a chance below 1e-9 a step."""
+    """Each the sum of two draws: it ends at 7.7 standard deviations, where one record shows in a million weights with a
+    probability below 1e-9 per step."""
     return jnp.sum(jax.random.normal(key, (2, size)), axis=0) / jnp.sqrt(2.0)

@@ -1,7 +1,8 @@
-"""A function of records, one batch of one fixed shape at a time: compiled once, so a record's answer has the same bits whoever is beside it.
+"""A function of records in batches of one fixed shape, so that a record's result has the same bits whatever the others.
 
-A sum over records has the sensitivity that one record's term has only if that record's coming or going does not move the others' terms, not even by
-a rounding: and programs that are compiled for another number of rows round differently.
+One record must not change the terms of the others in a sum, not even by rounding; otherwise the sum's sensitivity is
+more than that of one term. Programs that are compiled for another number of rows round differently, so there is one
+program.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ BATCH = 64
 
 
 def in_fixed_batches(function: Callable[[np.ndarray], Any], x: np.ndarray) -> np.ndarray:
-    """Of no records, the right shape without rows."""
+    """The function's rows, one for each record; without records, an array of the right shape without rows."""
     batches = []
     for first in range(0, max(len(x), 1), BATCH):
         part = x[first : first + BATCH]

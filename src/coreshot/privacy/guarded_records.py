@@ -1,8 +1,14 @@
-"""A client's records behind a door. Methods and learners get them as `Records`, and every way to them is a release that was declared."""
+"""Guarded record access: methods and learners get a client's records as `Records`, through declared releases alone.
+
+Two types keep records and what was trained on them out of files. `Records.exact` gives `RecordPoints`, which a
+checkpoint refuses wherever it finds them. What a state needs of them goes into a `Local`, which is never written.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Generic, NoReturn, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -11,25 +17,44 @@ from coreshot.errors import CoreshotError
 from coreshot.privacy.releases import Mechanism, Release
 from coreshot.types import Points, pad_points
 
+T = TypeVar("T")
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class RecordPoints(Points):
+    """Points that are a client's own records: a checkpoint refuses them."""
+
+
+@dataclass(frozen=True, repr=False)
+class Local(Generic[T]):
+    """A value that stays in this process, such as records or networks trained on them: no array tree, never
+    serialised.
+    """
+
+    value: T
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a Local holds what must not leave this process, and cannot be serialised; compute it again")
+
 
 class Records:
     """Points of one client, or of a group with a leading client axis.
 
-    `exact` opens the door for a release that is declared as exact. A release with a mechanism is never opened: the mechanism
-    takes the records, and the one who asks gets what it made of them.
+    `exact` returns the records for a release that is declared as exact. For a release with a mechanism, only the
+    mechanism gets the records, and the caller gets its result.
     """
 
     def __init__(self, points: Points, releases: Sequence[Release]) -> None:
         self._points = points
         self._releases = {release.name: release for release in releases}
         self._used: set[str] = set()
-        self._left = {
-            release.name: release.num_steps for release in releases
-        }  # of what mechanisms may still make of the records
+        # How many steps mechanisms may still take.
+        self._left = {release.name: release.num_steps for release in releases}
 
     @property
     def num_points(self) -> int:
-        """With padding: how much room there is, which every client of a group shares."""
+        """With padding, which makes it the same for every client of a group."""
         return self._points.num_points
 
     @property
@@ -37,59 +62,62 @@ class Records:
         """The releases that were asked for."""
         return frozenset(self._used)
 
-    def exact(self, name: str) -> Points:
+    def exact(self, name: str) -> RecordPoints:
         release = self.declared(name)
         if not release.is_exact:
             raise CoreshotError(
-                f"privacy: release {name!r} is declared as {release.mechanism}, so its records are not given out; use the mechanism."
+                f"privacy: release {name!r} is declared as {release.mechanism}, so its records are not given out; "
+                "use the mechanism."
             )
-        return self._points
+        return RecordPoints(self._points.x, self._points.y, self._points.weight)
 
     def declared(self, name: str) -> Release:
         if name not in self._releases:
             known = ", ".join(sorted(self._releases)) or "none"
             raise CoreshotError(
-                f"privacy: the method asks for its client's records as {name!r}, but declares {known}; declare it in `releases`."
+                f"privacy: the method asks for its client's records as {name!r}, but declares {known}; "
+                "declare it in `releases`."
             )
         self._used.add(name)
         return self._releases[name]
 
     def for_mechanism(self, name: str, mechanism: Mechanism, num_steps: int = 1) -> tuple[Points, Release]:
-        """For mechanisms alone (`gaussian_moments`, `dp_sgd`): the records of a release that they are about to make noisy.
+        """For mechanisms alone (`gaussian_moments`, `dp_sgd`): the records, to which the mechanism adds noise.
 
-        A release is spent: what was accounted for once is not made twice.
+        It uses up num_steps of the release, so that nothing is computed more often than was accounted for.
         """
         release = self.declared(name)
         if release.mechanism != mechanism:
             raise CoreshotError(
-                f"privacy: release {name!r} is declared as {release.mechanism}, so {mechanism} may not make it; declare that."
+                f"privacy: release {name!r} is declared as {release.mechanism}, so {mechanism} may not make it; "
+                "declare that mechanism."
             )
         if self._left[name] < num_steps:
             raise CoreshotError(
-                f"privacy: release {name!r} was accounted for {release.num_steps} steps, of which {self._left[name]} are left, not {num_steps}; "
-                "declare all of them in `releases`."
+                f"privacy: release {name!r} was accounted for {release.num_steps} steps, of which "
+                f"{self._left[name]} are left, not {num_steps}; declare all of them in `releases`."
             )
         self._left[name] -= num_steps
         return self._points, release
 
 
 def stacked(parts: Sequence[Records], size: int) -> Records:
-    """A group of clients of one method, padded to the same room."""
+    """A group of clients of one method, padded to the same size."""
     points = jax.tree.map(lambda *arrays: jnp.stack(arrays), *[pad_points(part._points, size) for part in parts])
     return Records(points, list(parts[0]._releases.values()))
 
 
-def behind_doors(clients: Mapping[str, Points], releases: Sequence[Release]) -> dict[str, Records]:
+def guard_records(clients: Mapping[str, Points], releases: Sequence[Release]) -> dict[str, Records]:
     return {name: Records(points, releases) for name, points in clients.items()}
 
 
-def exactly(clients: Mapping[str, Records], name: str) -> dict[str, Points]:
-    """Of several clients, each its own."""
+def exact_points(clients: Mapping[str, Records], name: str) -> dict[str, RecordPoints]:
+    """The records of several clients, for an exact release."""
     return {client: records.exact(name) for client, records in clients.items()}
 
 
 def unstacked(group: Records) -> list[Records]:
-    """The clients of a group, one by one; what each uses counts as used by the group."""
+    """The clients of a group, one by one; a release that one of them uses counts as used by the group."""
     points = group._points
     releases = list(group._releases.values())
     parts = [

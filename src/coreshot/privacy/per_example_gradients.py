@@ -1,8 +1,10 @@
-"""Sums of clipped gradients of single records, without making the largest part of each: the gradients of dense kernels.
+"""Sums of clipped per-example gradients, without computing the largest part of each: the gradients of dense kernels.
 
-Such a gradient is the outer product of what the layer got (a) and the slope at its outputs (s). Its length is |a| |s|, and the clipped ones add up to
-one matrix product. Of the paper's ConvNet this is 98 % of 1.2 million weights. What is left (biases, convolutions, normalisations) is small, and
-differentiated for each record. The sum then takes little longer than a plain gradient of the batch, and a third of the time with whole gradients.
+Goodfellow, "Efficient Per-Example Gradient Computations", 2015. The gradient of a dense kernel is the outer product of
+the layer's input (a) and the gradient at its outputs (s). Its norm is |a| |s|, and the sum of the clipped ones is one
+matrix product. In the paper's ConvNet these are 98 % of 1.2 million weights. The other weights (biases, convolutions,
+normalisations) are few, and differentiated for each record. The sum then takes little longer than a plain gradient of
+the batch, and a third of the time of whole per-example gradients.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from jaxtyping import Array, Bool, Float
 from coreshot.models import Model
 from coreshot.types import Params, Points
 
-RECORDS_AT_ONCE = 4  # few: what they need stays in the cache
+RECORDS_AT_ONCE = 4  # few, so that their arrays stay in the cache
 
 Path = tuple[str, ...]  # of a weight in the tree, or of a layer
 
@@ -27,9 +29,9 @@ Path = tuple[str, ...]  # of a weight in the tree, or of a layer
 def clipped_sum(
     model: Model, params: Params, batch: Points, is_there: Bool[Array, " batch"], clip: Float[Array, ""]
 ) -> Params:
-    """Of the gradients of minus the log-likelihood of single records, each at most so long: one record moves it by at most `clip`.
+    """The sum of the gradients of minus the log-likelihood of single records, each clipped to norm `clip`.
 
-    It costs nothing that places behind the last record that is there are not filled.
+    Padding behind the last present record costs no time.
     """
     weights = flatten_dict(params)
     dense = [path[:-1] for path, weight in weights.items() if path[-1] == "kernel" and weight.ndim == 2]
@@ -43,7 +45,7 @@ def clipped_sum(
         small, slopes, inputs = jax.vmap(lambda x, y: _slopes(model, weights, kernels, x, y))(x, y)
         lengths = _lengths(small, slopes, inputs)
         scale = jnp.where(here, jnp.minimum(1.0, clip / jnp.maximum(lengths, 1e-12)), 0.0)
-        # A gradient that is not finite would let one record decide everything: it counts as none.
+        # A gradient that is not finite becomes zero, because one record would determine the whole sum.
         scale = jnp.where(jnp.isfinite(lengths), scale, 0.0)
         small, slopes, inputs = jax.tree.map(
             lambda each: jnp.where(_broadcast(jnp.isfinite(lengths), each), each, 0.0), (small, slopes, inputs)
@@ -63,7 +65,8 @@ def clipped_sum(
 def _slopes(
     model: Model, weights: dict[Path, Array], kernels: dict[Path, Array], x: Array, y: Array
 ) -> tuple[dict[Path, Array], dict[Path, Array], dict[Path, Array]]:
-    """Of one record: the gradient of all weights but kernels, the slopes at the outputs of dense layers, and what those layers got."""
+    """For one record: the gradient of all weights but dense kernels, and the gradients at the outputs and the inputs of
+    dense layers."""
 
     def loss(weights: dict[Path, Array], shifts: dict[Path, Array]) -> tuple[Array, dict[Path, Array]]:
         params = unflatten_dict({**weights, **{(*path, "kernel"): kernel for path, kernel in kernels.items()}})
@@ -86,7 +89,7 @@ def _slopes(
 
 
 def _listener(heard: Callable[[Path, Array, Array], Array]) -> Callable[..., Any]:
-    """For flax: what a dense layer gives becomes `heard` of its path, of what it got, and of what it gives."""
+    """A flax interceptor: the output of a dense layer becomes heard(path, input, output)."""
 
     def listen(call: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], context: Any) -> Any:
         given = call(*args, **kwargs)
@@ -99,13 +102,13 @@ def _listener(heard: Callable[[Path, Array, Array], Array]) -> Callable[..., Any
 def _lengths(
     small: dict[Path, Array], slopes: dict[Path, Array], inputs: dict[Path, Array]
 ) -> Float[Array, " records"]:
-    """Infinite where a length is beyond float32: such a record counts as none."""
+    """Norms of whole gradients; infinite where a norm is beyond float32, and such a record's gradient becomes zero."""
     parts = [*map(_length, small.values()), *(_length(inputs[path]) * _length(slopes[path]) for path in slopes)]
     return _length(jnp.stack(parts, axis=1))
 
 
 def _length(each: Float[Array, "records ..."]) -> Float[Array, " records"]:
-    """In units of the largest number: squares of small ones would vanish, and a gradient would pass for shorter than it is."""
+    """Norms, in units of the largest entry: squares of small entries would underflow, and the norm be too small."""
     rows = each.reshape(len(each), -1).astype(jnp.float32)
     largest = jnp.max(jnp.abs(rows), axis=1)
     return largest * jnp.linalg.norm(rows / jnp.maximum(largest, jnp.finfo(jnp.float32).tiny)[:, None], axis=1)

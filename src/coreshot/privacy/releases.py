@@ -1,4 +1,4 @@
-"""A release: one thing that a client computes from its records and lets out, under a name, by a mechanism."""
+"""A release: one quantity that a client computes from its records and sends, with a name and a mechanism."""
 
 from __future__ import annotations
 
@@ -14,10 +14,12 @@ Mechanism = Literal["exact", "gaussian", "dp_sgd"]
 
 @dataclass(frozen=True)
 class Release:
-    """Exact: computed from the records and sent, or used for what is sent, as it is. Otherwise with Gaussian noise that the other fields describe.
+    """Exact: computed from the records and sent, or used for what is sent, without noise. Otherwise with Gaussian
+    noise.
 
-    Sensitivity is how far one record more or less can move the released numbers, in Euclidean norm; the noise has noise_multiplier times it as its
-    deviation. dp_sgd makes num_steps such releases, each on records drawn with probability sampling_rate.
+    Sensitivity is how far adding or removing one record can move the released numbers, in Euclidean norm. The noise
+    has the standard deviation noise_multiplier * sensitivity. dp_sgd makes num_steps such releases, each on records
+    drawn with probability sampling_rate.
     """
 
     name: str
@@ -28,28 +30,26 @@ class Release:
     num_steps: int = 1
     sampling_rate: float = 1.0
     delta: float | None = None  # for which the noise was made
-    num_sharers: int = (
-        1  # clients that add the noise together, of which only the sum is ever seen; 1: each adds all of it
-    )
+    num_sharers: int = 1  # clients that share the noise, of which only the sum is seen; 1: each adds all of it
 
     @property
     def is_exact(self) -> bool:
         return self.mechanism == "exact"
 
     def to_dict(self) -> dict[str, Any]:
-        """Without what an exact release has no use for."""
+        """For the header of a message; an exact release has no noise to describe."""
         return (
             {"name": self.name, "content": self.content, "mechanism": self.mechanism} if self.is_exact else asdict(self)
         )
 
 
 def noise_share(num_sharers: int) -> float:
-    """Of the variance of a common noise, what each of so many clients adds. One of them can take its own share out again: the others' are enough."""
+    """Each client's share of the common noise's variance: 1 / (n - 1), private even against one participant."""
     return 1 / max(num_sharers - 1, 1)
 
 
-def are_same(declared: Sequence[Release], agreed: Sequence[Release]) -> bool:
-    """But for the last digits of a noise multiplier: the accountant's sums do not come out the same on every processor."""
+def releases_match(declared: Sequence[Release], agreed: Sequence[Release]) -> bool:
+    """Whether they are equal, up to the last digits of a noise multiplier, which differ between processors."""
     rounded = [tuple(replace(one, noise_multiplier=None) for one in releases) for releases in (declared, agreed)]
     multipliers = [[one.noise_multiplier or 0.0 for one in releases] for releases in (declared, agreed)]
     return rounded[0] == rounded[1] and all(
@@ -57,8 +57,8 @@ def are_same(declared: Sequence[Release], agreed: Sequence[Release]) -> bool:
     )
 
 
-def releases_of(values: Any, where: str) -> tuple[Release, ...]:
-    """From the header of a message; the inverse of `to_dict`."""
+def parse_releases(values: Any, where: str) -> tuple[Release, ...]:
+    """Releases from the header of a message; the inverse of `to_dict`."""
     try:
         found = tuple(Release(**one) for one in values)
     except TypeError:
@@ -69,7 +69,7 @@ def releases_of(values: Any, where: str) -> tuple[Release, ...]:
 
 
 def _makes_sense(release: Release) -> bool:
-    """Of a file from anywhere: an accountant that is asked about noise of 1e-9 would compute for hours."""
+    """Limits for values from an untrusted file: the accountant would compute for hours with noise of 1e-9."""
     is_text = all(
         isinstance(value, str) for value in (release.name, release.content)
     ) and release.mechanism in get_args(Mechanism)
@@ -89,5 +89,5 @@ def _makes_sense(release: Release) -> bool:
         return False
     if not all(limits[name][0] <= value <= limits[name][1] for name, value in values.items()):
         return False
-    # All steps together, as one Gaussian mechanism: noise of a fiftieth of the sensitivity promises nothing that anybody could mean.
+    # All steps together, as one Gaussian mechanism: noise of a fiftieth of the sensitivity is no meaningful guarantee.
     return bool(values["sampling_rate"] * values["num_steps"] ** 0.5 / values["noise_multiplier"] <= 50)

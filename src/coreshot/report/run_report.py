@@ -13,8 +13,9 @@ from coreshot.data import FederatedData
 from coreshot.data.display import Display
 from coreshot.errors import CoreshotError
 from coreshot.experiments.communication import Curve, Row, Unit
+from coreshot.experiments.job import Job
 from coreshot.experiments.preset import Preset
-from coreshot.experiments.run import Job, collect, finished_jobs, has_curve, load_presets, read_coresets
+from coreshot.experiments.run_directory import collect, finished_jobs, has_curve, load_presets, read_coresets
 from coreshot.fitted.metrics import NUM_BINS
 from coreshot.fitted.posterior_file import read_posterior
 from coreshot.report.convergence import arm_role, draw_convergence
@@ -38,7 +39,7 @@ from coreshot.report.tables import (
 )
 from coreshot.report.task_figures import Panel, draw_plane
 from coreshot.storage import read_json, write_bytes
-from coreshot.types import concatenate_points, points_of
+from coreshot.types import concatenate_points, make_points
 
 
 def write_report(folder: Path) -> Path:
@@ -191,7 +192,7 @@ def _panel(folder: Path, job: Job, note: str) -> Panel:
     path = folder / job.folder / "posterior.safetensors"
     posterior = read_posterior(study, path.read_bytes(), str(path))
     # A method of its own sends no points, or (DOSFL) points that are not like records.
-    received = points_of(np.zeros((0, *model.input_shape)), np.zeros((0, model.num_outputs)))
+    received = make_points(np.zeros((0, *model.input_shape)), np.zeros((0, model.num_outputs)))
     if job.arm.learner:
         received = concatenate_points([coreset.points for coreset in read_coresets(job, folder).values()])
     return Panel(job.arm.label, note, posterior, received)

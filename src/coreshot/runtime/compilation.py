@@ -11,7 +11,7 @@ LEAST_SECONDS = 0.3  # of compiling; what compiles faster is not worth a file
 
 
 def keep_compiled() -> None:
-    """In JAX_COMPILATION_CACHE_DIR, or in the user's cache; whoever has set another place in jax's configuration keeps it."""
+    """In JAX_COMPILATION_CACHE_DIR, or in the user's cache. A place that JAX's configuration already has stays."""
     if jax.config.values["jax_compilation_cache_dir"] is None:
         cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
         jax.config.update("jax_compilation_cache_dir", str(cache / "coreshot" / "compiled"))

@@ -1,7 +1,7 @@
 """Executors compute the clients' replies: threads of this process, or worker processes with a time limit.
 
-The replies are the same bytes whichever executor computes them. Each is given as soon as it is ready, so that a run that
-was killed continues after its last finished client.
+The replies are the same bytes whichever executor computes them. Each is given as soon as it is ready, so that a run
+that was killed continues after its last finished client.
 """
 
 from __future__ import annotations
@@ -10,29 +10,19 @@ import queue
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
 from coreshot.errors import CoreshotError
 from coreshot.learners.loop import clients_per_group
 from coreshot.methods.protocol import OnChunk
 from coreshot.models.parallel import as_ready, num_cores
-from coreshot.privacy.guarded_records import behind_doors
+from coreshot.runtime.replies import Reply, compute_replies
 from coreshot.runtime.worker_main import write_job
 from coreshot.runtime.worker_process import Worker
 from coreshot.study import Study
 from coreshot.types import Points, PRNGKey
-from coreshot.wire.messages import Message, encode_message
-
-
-@dataclass(frozen=True)
-class Reply:
-    """A client's message as it crossed the wire, and what the simulation knows about how it was made."""
-
-    data: bytes
-    seconds: float  # of the whole machine: where clients run side by side, a share of the wall time
-    notes: list[str] = field(default_factory=list)
-
+from coreshot.wire.messages import Message
 
 Answer = Reply | str  # or why there is no reply
 
@@ -42,7 +32,7 @@ class Executor(Protocol):
 
     @property
     def handles_all_rounds(self) -> bool:
-        """Whether it is asked in every round; otherwise only for messages that are sent once, since rounds are short."""
+        """Whether it is asked in every round; otherwise only for messages that are sent once: rounds are short."""
 
     @property
     def quorum(self) -> int:
@@ -52,26 +42,6 @@ class Executor(Protocol):
         self, key: PRNGKey, study: Study, clients: Mapping[str, Points], inbox: Sequence[Message], on_chunk: OnChunk
     ) -> Iterator[tuple[str, Answer]]:
         """Each client's answer to the last message of the inbox, in the order in which they are ready."""
-
-
-def compute_replies(
-    key: PRNGKey,
-    study: Study,
-    clients: Mapping[str, Points],
-    inbox: Sequence[Message],
-    on_chunk: OnChunk,
-    num_at_once: int = 1,
-) -> list[tuple[str, Reply]]:
-    """The clients' side in this thread. Of `num_at_once` such calls side by side, each takes its share of the time."""
-    began = time.perf_counter()
-    records = behind_doors(clients, study.releases)
-    answers = study.method.reply(key, study.model, records, inbox, study.shared_key, on_chunk)
-    encoded = {
-        name: encode_message(message, study_hash=study.hash, client=name, releases=study.releases)
-        for name, (message, _) in answers.items()
-    }
-    seconds = (time.perf_counter() - began) / num_at_once / len(clients)
-    return [(name, Reply(encoded[name], seconds, notes)) for name, (_, notes) in answers.items()]
 
 
 class Threads:

@@ -1,17 +1,51 @@
-"""What clients of a study sent, as files of a run directory, so that a run that was killed asks nobody twice."""
+"""A client's reply: how it is computed, and its files in a run directory, so that no client is asked twice."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, MutableMapping
+import time
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from coreshot.runtime.executors import Reply
+from coreshot.methods.protocol import OnChunk
+from coreshot.privacy.guarded_records import guard_records
 from coreshot.storage import read_json, write_bytes, write_json
 from coreshot.study import Study
+from coreshot.types import Points, PRNGKey
+from coreshot.wire.messages import Message, encode_message
+
+
+@dataclass(frozen=True)
+class Reply:
+    """A client's message as it crossed the wire, and what the simulation knows about how it was made."""
+
+    data: bytes
+    seconds: float  # of the whole machine: where clients run side by side, a share of the wall time
+    notes: list[str] = field(default_factory=list)
+
+
+def compute_replies(
+    key: PRNGKey,
+    study: Study,
+    clients: Mapping[str, Points],
+    inbox: Sequence[Message],
+    on_chunk: OnChunk,
+    num_at_once: int = 1,
+) -> list[tuple[str, Reply]]:
+    """The clients' side in this thread. Of `num_at_once` such calls side by side, each takes its share of the time."""
+    began = time.perf_counter()
+    records = guard_records(clients, study.releases)
+    answers = study.method.reply(key, study.model, records, inbox, study.shared_key, on_chunk)
+    encoded = {
+        name: encode_message(message, study_hash=study.hash, client=name, releases=study.releases)
+        for name, (message, _) in answers.items()
+    }
+    seconds = (time.perf_counter() - began) / num_at_once / len(clients)
+    return [(name, Reply(encoded[name], seconds, notes)) for name, (_, notes) in answers.items()]
 
 
 class ReplyStore(MutableMapping[tuple[int, str], Reply]):
-    """Replies of one study as files: the message itself, and beside it how long it took and what there is to note."""
+    """Replies of one study as files: the message, and beside it the seconds that it took and notes."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder

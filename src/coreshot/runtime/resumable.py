@@ -1,7 +1,9 @@
-"""A learner whose work can be cut off: its state goes to a file between chunks, and the same work, begun again, goes on from there to the same bytes.
+"""A learner whose work can be interrupted: its state goes to a file between chunks, and the same work continues from
+there.
 
-What init makes of the records (the records themselves, experts) is not kept; it is made again, from the same keys. Two kinds of work begin anew:
-with a promise, because its noise would be drawn twice and both draws would go into one coreset; and with experts that are replayed.
+The result has the same bytes as without the interruption. The `Local` fields of a state (records, experts) are never
+written; `init` computes them again from the same keys. Nothing is saved of learners that cannot do that (`can_resume`),
+nor of private ones: their noise would be drawn twice, and both draws would go into one coreset.
 """
 
 from __future__ import annotations
@@ -21,33 +23,29 @@ from types import FrameType
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-import safetensors
-import safetensors.numpy
-from jaxtyping import Array, Key
+from jaxtyping import Array, Bool, Key
 
-from coreshot.errors import CoreshotError
 from coreshot.learners import Learner
-from coreshot.learners.protocol import Health, State
-from coreshot.learners.replay import ReplayPool
+from coreshot.learners.protocol import Health, LearningCost, State
 from coreshot.models import Model
-from coreshot.privacy.guarded_records import Records
+from coreshot.privacy.guarded_records import Local, Records
+from coreshot.privacy.releases import Release
+from coreshot.runtime.checkpoint import decode_checkpoint, encode_checkpoint, read_words
 from coreshot.storage import write_bytes
 from coreshot.study import Study
-from coreshot.types import Points, PRNGKey
-from coreshot.wire.messages import named_leaves, tree_of
+from coreshot.types import Coreset, Points, PRNGKey
+from coreshot.wire.point_coding import PointCoding
 
 SECONDS_BETWEEN_SAVES = 20.0
-MADE_AGAIN = ("data", "experts")  # fields of a learner's state
 
 
 class StoppedError(Exception):
-    """Somebody has asked for a stop, and the work stands still between two chunks."""
+    """The work was asked to stop, and did so between two chunks."""
 
 
-def name_of_work(study: Study, points: Points, client: str, seed: int) -> str:
-    """All that the result depends on."""
+def hash_work(study: Study, points: Points, client: str, seed: int) -> str:
+    """A hash of all that the result depends on."""
     digest = hashlib.sha256(
         json.dumps([study.hash, client, seed, version("coreshot"), version("jax"), jax.default_backend()]).encode()
     )
@@ -57,20 +55,53 @@ def name_of_work(study: Study, points: Points, client: str, seed: int) -> str:
 
 
 class Resumable:
-    """A learner like the one inside, for one group of clients; chunks that an earlier run has done are not done again."""
+    """A learner like the one inside, for one group of clients; it skips the chunks that an earlier run has done."""
 
     def __init__(self, learner: Learner, path: Path, work: str, stop: threading.Event) -> None:
         self._learner, self._path, self._work, self._stop = learner, path, work, stop
-        self._kept = self._read()
-        self.num_skipped = int(self._kept["chunk"]) if self._kept else 0
+        self._saved = path.read_bytes() if path.is_file() else b""
+        words = read_words(self._saved, str(path)) if self._saved else {}
+        # The file may be of other work: of other records, another study or another version.
+        self.num_skipped = int(words["chunk"]) if words.get("work") == work else 0
         self._chunk, self._saved_at = 0, time.monotonic()
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._learner, name)
+    @property
+    def num_points(self) -> int | None:
+        return self._learner.num_points
+
+    @property
+    def coding(self) -> PointCoding | None:
+        return self._learner.coding
+
+    @property
+    def num_chunks(self) -> int:
+        return self._learner.num_chunks
+
+    @property
+    def can_resume(self) -> bool:
+        return self._learner.can_resume
+
+    def releases(self, model: Model) -> tuple[Release, ...]:
+        return self._learner.releases(model)
+
+    def slower(self, state: State, clients: Bool[np.ndarray, " clients"]) -> State:
+        return self._learner.slower(state, clients)
+
+    def coreset(self, state: State) -> Coreset:
+        return self._learner.coreset(state)
+
+    def advice(self) -> str:
+        return self._learner.advice()
+
+    def cost(self, model: Model, num_examples: int) -> LearningCost:
+        return self._learner.cost(model, num_examples)
 
     def init(self, keys: Key[Array, " clients"], model: Model, records: Records, shared_key: PRNGKey) -> State:
         state = self._learner.init(keys, model, records, shared_key)
-        return _with_kept(state, self._kept, str(self._path)) if self._kept else state
+        if not self.num_skipped:
+            return state
+        saved, _ = decode_checkpoint(self._saved, saved_part(state), str(self._path))
+        return replace(state, **saved)
 
     def step(self, keys: Key[Array, " clients"], model: Model, state: State) -> tuple[State, Health]:
         if self._chunk < self.num_skipped:
@@ -80,7 +111,7 @@ class Resumable:
             self._save(model, state)
             raise StoppedError
         state, health = self._learner.step(keys, model, state)
-        if not (health.first_bad_update >= 0).any():  # else the loop goes back and does this chunk again
+        if not (health.first_bad_update >= 0).any():  # otherwise this chunk is done again
             self._chunk += 1
             if time.monotonic() - self._saved_at > SECONDS_BETWEEN_SAVES and self._chunk < self._learner.num_chunks:
                 self._save(model, state)
@@ -88,42 +119,21 @@ class Resumable:
 
     def _save(self, model: Model, state: State) -> None:
         self._saved_at = time.monotonic()
-        if isinstance(getattr(state, "experts", None), ReplayPool) or not all(
-            release.is_exact for release in self._learner.releases(model)
-        ):
-            return
-        words = {"chunk": np.asarray(self._chunk), "work": np.frombuffer(self._work.encode(), np.uint8)}
-        arrays = {name: np.asarray(array, order="C") for name, array in named_leaves("state", _tree(state)).items()}
-        write_bytes(self._path, safetensors.numpy.save({**arrays, **words}))
-
-    def _read(self) -> dict[str, np.ndarray] | None:
-        """None where there is nothing, or something of other work: of other records, another study or another version."""
-        if not self._path.is_file():
-            return None
-        try:
-            found = safetensors.numpy.load(self._path.read_bytes())
-            return found if found["work"].tobytes() == self._work.encode() else None
-        except (safetensors.SafetensorError, ValueError, KeyError) as error:
-            raise CoreshotError(
-                f"{self._path}: the state of an earlier run cannot be read ({error}); remove it, and the work begins anew."
-            ) from None
+        is_exact = all(release.is_exact for release in self._learner.releases(model))
+        if self._learner.can_resume and is_exact:
+            words = {"chunk": self._chunk, "work": self._work}
+            write_bytes(self._path, encode_checkpoint(saved_part(state), words))
 
 
-def _tree(state: State) -> dict[str, Any]:
-    return {field.name: getattr(state, field.name) for field in fields(state) if field.name not in MADE_AGAIN}
-
-
-def _with_kept(state: State, kept: dict[str, np.ndarray], where: str) -> State:
-    made = _tree(state)
-    loaded = tree_of(
-        {name: jnp.asarray(array) for name, array in kept.items()}, "state", jax.tree.map(jnp.asarray, made), where
-    )
-    return replace(state, **jax.tree.map(lambda old, new: int(new) if isinstance(old, int) else new, made, loaded))
+def saved_part(state: State) -> dict[str, Any]:
+    """The fields of a learner's state that go to the file: all but those whose type is Local."""
+    parts = {field.name: getattr(state, field.name) for field in fields(state)}
+    return {name: part for name, part in parts.items() if not isinstance(part, Local)}
 
 
 @contextmanager
-def ctrl_c_asks_for(stop: threading.Event) -> Iterator[None]:
-    """The first Ctrl-C asks for a stop after the present chunk; a second one ends the process at once."""
+def stop_on_interrupt(stop: threading.Event) -> Iterator[None]:
+    """The first Ctrl-C asks for a stop after the present chunk; the second ends the process at once."""
 
     def ask(number: int, frame: FrameType | None) -> None:
         stop.set()

@@ -1,7 +1,8 @@
-"""One client's work in a process of its own: `python -m coreshot.runtime.worker_main` answers jobs from its standard input until that ends.
+"""The program of a worker process: `python -m coreshot.runtime.worker_main` computes one client's reply at a time.
 
-A job and its answer are a line of JSON and the bytes that it announces: points and messages as safetensors. Nothing is written to disk.
-At a site, a job names the file that holds the records instead: then no other process ever has them.
+It answers jobs from its standard input until that ends. A job and its answer are a line of JSON and the bytes that it
+announces: points and messages as safetensors. Nothing is written to disk. At a site, a job names the file that holds
+the records instead, so that no other process has them.
 """
 
 from __future__ import annotations
@@ -18,12 +19,12 @@ import safetensors.numpy
 
 from coreshot.errors import CoreshotError
 from coreshot.methods.protocol import SecureSum
-from coreshot.privacy.guarded_records import behind_doors
 from coreshot.runtime.compilation import keep_compiled
+from coreshot.runtime.replies import compute_replies
 from coreshot.runtime.worker_process import read_frame, write_frame
 from coreshot.study import Study
 from coreshot.study.site_records import read_points
-from coreshot.types import Points, PRNGKey, points_of
+from coreshot.types import Points, PRNGKey, make_points
 from coreshot.wire.messages import Message, decode_message, encode_message
 
 
@@ -42,22 +43,8 @@ def key_words(key: PRNGKey) -> list[int]:
 
 def answer_job(head: Mapping[str, Any], parts: Sequence[bytes], answers: IO[bytes]) -> None:
     study, client, is_at_site = Study.from_dict(head["study"]), head["client"], "data" in head
-    if head.get("agreed", study.hash) != study.hash:
-        write_frame(
-            answers,
-            {"kind": "strange", "error": f"asked for study {study.hash}, but this site has agreed to {head['agreed']}"},
-        )
-        return
-    method = study.method
-    if is_at_site and isinstance(method, SecureSum) and method.num_sharers is not None:
-        # Masks come from the server's key here: over a network, the server could take them off and see a share of noise that hides nothing.
-        write_frame(
-            answers,
-            {
-                "kind": "unmasked",
-                "error": "asked for a part of a secure sum, which coreshot only simulates; leave num_sharers out",
-            },
-        )
+    if refusal := _refusal(study, head, is_at_site):
+        write_frame(answers, refusal)
         return
     try:
         points = read_points(study, Path(head["data"]), client) if is_at_site else _points(parts[-1])
@@ -67,27 +54,33 @@ def answer_job(head: Mapping[str, Any], parts: Sequence[bytes], answers: IO[byte
     inbox = [decode_message(data, study_hash=study.hash) for data in (parts if is_at_site else parts[:-1])]
     key = jax.random.wrap_key_data(jax.numpy.asarray(head["key"], jax.numpy.uint32))
     try:
-        replies = method.reply(
-            key,
-            study.model,
-            behind_doors({client: points}, study.releases),
-            inbox,
-            study.shared_key,
-            lambda _: write_frame(answers, {"kind": "chunk"}),
+        [(_, reply)] = compute_replies(
+            key, study, {client: points}, inbox, lambda _: write_frame(answers, {"kind": "chunk"})
         )
-        message, notes = replies[client]
-        if is_at_site:  # what cannot be used does not leave it
-            method.read(study.model, client, message)
+        if is_at_site:  # a message that cannot be used does not leave the site
+            study.method.read(study.model, client, decode_message(reply.data, study_hash=study.hash))
     except CoreshotError as error:
         write_frame(answers, {"kind": "error", "error": str(error)})
         return
-    data = encode_message(message, study_hash=study.hash, client=client, releases=study.releases)
-    write_frame(answers, {"kind": "reply", "notes": notes}, [data])
+    write_frame(answers, {"kind": "reply", "notes": reply.notes}, [reply.data])
+
+
+def _refusal(study: Study, head: Mapping[str, Any], is_at_site: bool) -> dict[str, str] | None:
+    """Why a site does not work on this study, before its records are read; None: it does."""
+    agreed = head.get("agreed", study.hash)
+    if agreed != study.hash:
+        return {"kind": "strange", "error": f"asked for study {study.hash}, but this site has agreed to {agreed}"}
+    if is_at_site and isinstance(study.method, SecureSum) and study.method.num_sharers is not None:
+        # Here the masks come from the server's key, so over a network the server could remove them. What remains is a
+        # share of the noise, which protects nothing.
+        why = "asked for a part of a secure sum, which coreshot only simulates; leave num_sharers out"
+        return {"kind": "unmasked", "error": why}
+    return None
 
 
 def _points(data: bytes) -> Points:
     arrays = safetensors.numpy.load(data)
-    return points_of(arrays["x"], arrays["y"]).reweighted(jax.numpy.asarray(arrays["weight"]))
+    return make_points(arrays["x"], arrays["y"]).reweighted(jax.numpy.asarray(arrays["weight"]))
 
 
 def main() -> None:

@@ -1,4 +1,7 @@
-"""A child process that does a client's work (`coreshot.runtime.worker_main`), and the frames that go to and fro. It loads nothing heavy: only the child does."""
+"""The parent's handle of a worker process (`runtime.worker_main`), and the frames between the two.
+
+It imports nothing heavy; only the child process does.
+"""
 
 from __future__ import annotations
 

@@ -1,11 +1,20 @@
-"""From a head's scores to class probabilities, calibrated on clients that were left out, without a record of anyone.
+"""From a linear head's scores to class probabilities, calibrated on held-out clients from their moments alone.
 
-Scores of least squares are not logits. They estimate class probabilities, less 1 / classes, so their logarithm is one part of a logit: asinh,
-which is a logarithm with a floor. And a class shows in all scores, not in its own alone (an O has a high score for 0, too): the other part is
-Fisher's linear discriminant in the space of scores. It needs the scores' class means and their covariance within classes; of a group of clients,
-under the head of all the others, both follow exactly from the group's moments. What is left is one number, how sure to be. It is the one under
-which other clients' class means are most likely: mean scores of the n records of a class, made as noisy as single ones by Gaussian noise of
-1 - 1/n of the covariance. Two classes have one score, and need none of this: see `_of_two_classes`.
+Scores of least squares are not logits. They estimate class probabilities minus 1 / classes. The logits have two parts:
+- asinh of each score, a logarithm with a floor, because a logit is the logarithm of a probability;
+- Fisher's linear discriminant (Fisher 1936) in the space of scores, because a class changes the scores of other classes
+  too (an O has a high score for 0). It needs the scores' class means and their covariance within classes. For a group
+  of clients, under the head that is fitted to all other groups, both follow exactly from the group's moments.
+
+One number remains, the scale of the logits. It maximises the likelihood of clients' class means: the mean score of the
+n records of a class plus Gaussian noise of (1 - 1/n) times the covariance within classes, which gives a class mean the
+spread of single records. Two classes have one score and a closed form: see `_two_class_link`.
+
+| here                 | meaning                                                        |
+|----------------------|----------------------------------------------------------------|
+| HeldOutScores        | moments of all clients' scores, each under the others' head    |
+| Link                 | logits = scale * (logarithm asinh(score / floor) + discriminant) |
+| GroupedClassMeans    | (group, class means of one client in it)                       |
 """
 
 from __future__ import annotations
@@ -19,21 +28,25 @@ import scipy.special
 from jaxtyping import Float, Int
 
 from coreshot.spectral.coreset import Moments
-from coreshot.spectral.evidence import solve
+from coreshot.spectral.evidence import solve_ridge
 
-# The two parts, each in its own unit (the floor; the discriminants' deviation): alike on EMNIST-62 (0.96, 2.2) and UNIPEN-62 (0.65, 2.0).
+# Weights of the two parts, each in its own unit (the floor; the discriminants' deviation). Chosen on EMNIST-62 and
+# UNIPEN-62, which tables report: the best values there were (0.96, 2.2) and (0.65, 2.0). To be chosen on other data.
 LOGARITHM, DISCRIMINANT = 0.8, 2.1
 SHRINKAGE = 0.1  # of the covariance within classes, towards a multiple of the identity
-TYPICAL = 2.0  # records' worth of the typical class mean in that of each class, so that a rare or absent one has some
-MAX_SPOKEN = 1000  # class means that decide how sure to be: those of the fewest records first, which are the most like single ones
-NUM_DRAWS = 4000  # at least so many noisy ones are made of them
-PRESENT = 1e-6  # of the largest class, below which another is not there
-SCALES = (0.02, 50.0)  # between which it is looked for
+PRIOR_RECORDS = 2.0  # weight, in records, of the typical class mean in each class mean; a rare class is close to it
+MAX_CLASS_MEANS = 1000  # used to fit the scale; those of the fewest records, which are most similar to single records
+NUM_DRAWS = 4000  # of noise on these class means, at least
+MIN_CLASS_SHARE = 1e-6  # of the largest class; a smaller class counts as absent
+SCALES = (0.02, 50.0)  # the range of the search
 
 
 @dataclass(frozen=True)
 class Link:
-    """logits = scale * (logarithm asinh(score / floor) + discriminants), less sure where the head itself is uncertain."""
+    """logits = scale * (logarithm asinh(score / floor) + discriminant).
+
+    Where the head's variance is large, the floor is larger and the logits are smaller.
+    """
 
     scale: float
     floor: float
@@ -59,35 +72,39 @@ class Link:
 
 @dataclass(frozen=True)
 class ClassMeans:
-    """Mean features of a client's classes, and of how many records each is the mean."""
+    """Mean features of a client's classes, and the number of records of each."""
 
     means: Float[np.ndarray, "classes d"]
     labels: Int[np.ndarray, " classes"]
     sizes: Float[np.ndarray, " classes"]
 
     @classmethod
-    def of(cls, moments: Moments) -> ClassMeans:
+    def from_moments(cls, moments: Moments) -> ClassMeans:
         products = label_products(moments)
         present = np.flatnonzero(np.diag(products) > 0.5)
         means = (
-            np.linalg.pinv(products[np.ix_(present, present)], PRESENT, hermitian=True) @ class_sums(moments).T[present]
+            np.linalg.pinv(products[np.ix_(present, present)], MIN_CLASS_SHARE, hermitian=True)
+            @ class_sums(moments).T[present]
         )
         return cls(means.astype(np.float32), present, np.maximum(np.diag(products)[present], 1.0))
 
 
-Spoken = tuple[int, ClassMeans]  # and of which group: they are seen under the head of the others
+GroupedClassMeans = tuple[int, ClassMeans]  # (group, class means): scored under the head of the other groups
 
 
 def class_sums(moments: Moments) -> Float[np.ndarray, "d outputs"]:
-    """Of features; the last line, of the constant one, is the classes' sizes. Labels are centred by 1 / classes."""
+    """Sums of features by class. The last row belongs to the constant feature: it is the classes' sizes.
+
+    The moments' labels are one-hot vectors minus 1 / classes.
+    """
     return moments.cross + moments.gram[:, -1:] / moments.num_outputs
 
 
 def label_products(moments: Moments) -> Float[np.ndarray, "outputs outputs"]:
-    """Of one-hot labels with each other: the classes' sizes on the diagonal, and nothing beside it where all rows were sent.
+    """Y^T Y of one-hot labels: diagonal, with the classes' sizes, if the client sent all rows.
 
-    Where some were left out, labels are no longer one-hot. Class means are then the regression of features on these labels, not sums over sizes:
-    what they explain can never be more than there is, and the covariance within classes stays one.
+    If some rows were left out, labels are not one-hot. Class means are then the regression of features on these labels,
+    not sums divided by sizes, so that the covariance within classes stays positive semidefinite.
     """
     size, constant = moments.dimension, moments.dimension - 1
     shift = moments.joint[constant, size:] / moments.num_outputs
@@ -100,8 +117,8 @@ def label_products(moments: Moments) -> Float[np.ndarray, "outputs outputs"]:
 
 
 @dataclass(frozen=True)
-class HeldOut:
-    """The scores of all clients, each under the head of the other groups: how many of each class, their means, and their second moments."""
+class HeldOutScores:
+    """Class sizes, class means and second moments of all clients' scores, each under the head of the other groups."""
 
     sizes: Float[np.ndarray, " outputs"]
     means: Float[np.ndarray, "classes outputs"]
@@ -115,44 +132,44 @@ class HeldOut:
 
     @property
     def floor(self) -> float:
-        """The root mean square of other classes' scores; own ones are left out at their means."""
+        """The root mean square of the scores of other classes; the own class's scores are taken at their means."""
         own = float(np.sum(self.sizes * np.diag(self.means) ** 2) / np.sum(self.sizes))
         return float(np.sqrt(max(float(np.trace(self.second)) - own, 1e-12) / max(len(self.sizes) - 1, 1)))
 
 
-def held_out(groups: Sequence[Moments], ridge: float) -> HeldOut:
-    """With one group only, nothing can be left out, and it is seen under its own head: too sure of itself, but then nobody knows better."""
+def score_held_out(groups: Sequence[Moments], ridge: float) -> HeldOutScores:
+    """A single group is scored under its own head, which makes it overconfident: there is no other data."""
     total = sum(groups[1:], groups[0])
     present = [index for index, group in enumerate(groups) if group.num_examples > 0.5]
     outputs, heads = total.num_outputs, {}
     second, sums, products = (np.zeros((outputs, outputs)) for _ in range(3))
     for index in present:
-        head = solve(total - groups[index] if len(present) > 1 else total, ridge).mean
+        head = solve_ridge(total - groups[index] if len(present) > 1 else total, ridge).mean
         heads[index] = head
         second += head.T @ groups[index].gram @ head
         sums += class_sums(groups[index]).T @ head
         products += label_products(groups[index])
-    means = np.linalg.pinv(products, PRESENT, hermitian=True) @ sums
-    return HeldOut(
+    means = np.linalg.pinv(products, MIN_CLASS_SHARE, hermitian=True) @ sums
+    return HeldOutScores(
         np.maximum(np.diag(products), 0.0), means, second / total.num_examples, products / total.num_examples, heads
     )
 
 
-def fit_link(groups: Sequence[Moments], means: Sequence[Spoken], ridge: float) -> Link:
-    seen = held_out(groups, ridge)
-    link = link_of(seen)
-    return link if len(seen.sizes) == 2 else replace(link, scale=_how_sure(link, seen, means))
+def fit_link(groups: Sequence[Moments], means: Sequence[GroupedClassMeans], ridge: float) -> Link:
+    seen = score_held_out(groups, ridge)
+    link = link_from_scores(seen)
+    return link if len(seen.sizes) == 2 else replace(link, scale=_fit_scale(link, seen, means))
 
 
-def link_of(seen: HeldOut) -> Link:
-    """As sure as is usual; of two classes, as sure as is right."""
-    return _of_two_classes(seen) if len(seen.sizes) == 2 else Link(1.0, seen.floor, *_discriminants(seen))
+def link_from_scores(seen: HeldOutScores) -> Link:
+    """Scale 1; a closed-form logistic link for two classes."""
+    return _two_class_link(seen) if len(seen.sizes) == 2 else Link(1.0, seen.floor, *_discriminants(seen))
 
 
-def _of_two_classes(seen: HeldOut) -> Link:
-    """Scores of two classes are one number s, about Gaussian in each: log p(1|s) / p(0|s) = (s - middle) gap / variance + log n_1 / n_0.
+def _two_class_link(seen: HeldOutScores) -> Link:
+    """The scores of two classes are one number s, about Gaussian in each class.
 
-    There is nothing left to choose: how sure to be follows from how well clients left out are told apart.
+    So log p(1|s) / p(0|s) = (s - middle) gap / variance + log n_1 / n_0, and no scale is left to fit.
     """
     low, high = seen.means[:, 1]
     variance = max(float(seen.within[1, 1]), 1e-12)
@@ -164,15 +181,19 @@ def _of_two_classes(seen: HeldOut) -> Link:
     )
 
 
-def _discriminants(seen: HeldOut) -> tuple[Float[np.ndarray, "outputs outputs"], Float[np.ndarray, " outputs"]]:
-    """Fisher's: s P m_c - m_c P m_c / 2, P the inverse covariance within classes; in units of their deviation between classes and records."""
+def _discriminants(seen: HeldOutScores) -> tuple[Float[np.ndarray, "outputs outputs"], Float[np.ndarray, " outputs"]]:
+    """Directions and offsets of Fisher's discriminants s P m_c - m_c P m_c / 2, P = inverse covariance within classes.
+
+    They are scaled to root mean square DISCRIMINANT over held-out scores and classes.
+    """
     outputs = len(seen.sizes)
     typical = float(np.sum(seen.sizes * np.diag(seen.means)) / np.sum(seen.sizes)) * np.eye(outputs)
-    means = (seen.sizes[:, None] * seen.means + TYPICAL * typical) / (seen.sizes + TYPICAL)[:, None]
+    means = (seen.sizes[:, None] * seen.means + PRIOR_RECORDS * typical) / (seen.sizes + PRIOR_RECORDS)[:, None]
     within = (1 - SHRINKAGE) * seen.within + (SHRINKAGE * np.trace(seen.within) / outputs + 1e-12) * np.eye(outputs)
     directions = np.linalg.solve(within, means.T)
     offsets = -0.5 * np.sum(means * directions.T, axis=1)
-    # A constant in all classes changes nothing: without it, the mean square over held-out scores follows from their moments.
+    # A constant that all classes share does not change probabilities. Without it, the mean square over held-out scores
+    # follows from their moments.
     directions, offsets = directions - directions.mean(axis=1, keepdims=True), offsets - offsets.mean()
     center = seen.sizes @ seen.means / np.sum(seen.sizes)
     squares = np.sum(directions * (seen.second @ directions), axis=0) + 2 * offsets * (center @ directions) + offsets**2
@@ -180,14 +201,16 @@ def _discriminants(seen: HeldOut) -> tuple[Float[np.ndarray, "outputs outputs"],
     return unit * directions, unit * offsets
 
 
-def _how_sure(link: Link, seen: HeldOut, means: Sequence[Spoken]) -> float:
+def _fit_scale(link: Link, seen: HeldOutScores, means: Sequence[GroupedClassMeans]) -> float:
+    """The scale under which class means, with noise that makes them as spread as single records, are most likely."""
     known = [(group, one) for group, one in means if group in seen.heads]
     if not known:
         return 1.0
     scores = np.concatenate([one.means @ seen.heads[group] for group, one in known])
-    labels, sizes = (np.concatenate([getattr(one, name) for _, one in known]) for name in ("labels", "sizes"))
-    first = np.argsort(sizes, kind="stable")[:MAX_SPOKEN]
-    first = np.tile(first, -(-NUM_DRAWS // len(first)))  # each as often, with other noise
+    labels = np.concatenate([one.labels for _, one in known])
+    sizes = np.concatenate([one.sizes for _, one in known])
+    first = np.argsort(sizes, kind="stable")[:MAX_CLASS_MEANS]
+    first = np.tile(first, -(-NUM_DRAWS // len(first)))  # each equally often, with different noise
     scores, labels, sizes = scores[first], labels[first], sizes[first]
     values, vectors = np.linalg.eigh(seen.within)
     noise = np.random.default_rng(0).normal(size=scores.shape) @ (vectors * np.sqrt(np.maximum(values, 0))).T
@@ -199,6 +222,6 @@ def _how_sure(link: Link, seen: HeldOut, means: Sequence[Spoken]) -> float:
         return float(-np.mean(logits[np.arange(len(labels)), labels] - scipy.special.logsumexp(logits, axis=1)))
 
     log_scale = float(scipy.optimize.minimize_scalar(nll, bounds=np.log(SCALES), method="bounded").x)
-    # Gaussian noise has fewer outliers than records have. Where it says to be surer than usual, that is believed by half; of single records all.
+    # Halve log_scale > 0: Gaussian noise understates outliers. The more class means are single records, the less.
     trust = 1.0 if log_scale < 0 else 0.5 + 0.5 * float(np.mean(1 / sizes))
     return float(np.exp(trust * log_scale))

@@ -1,8 +1,16 @@
-"""The spectral coreset: K rows (Z, U) in feature space with the same second moments as a client's data, so with the same likelihood.
+"""The spectral coreset: K rows (Z, U) in feature space with the same second moments as a client's data.
 
-Of a Bayesian linear head with Gaussian noise, a client's likelihood depends on its data only through S = [Phi, s Y]^T [Phi, s Y]. Rows with that
-product are a coreset whose posterior is exactly the data's; rank(S) rows suffice, and of K rows fewer the truncated SVD of [Phi, s Y] is the best
-in spectral and Frobenius norm (Eckart and Young 1936). docs/spectral.md derives this, and the bounds below.
+Eckart and Young, "The approximation of one matrix by another of lower rank", Psychometrika 1936.
+
+| docs/spectral.md            | here                                                            |
+|-----------------------------|-----------------------------------------------------------------|
+| Phi, Y, s                   | features, labels (centred one-hot vectors or targets), label_scale |
+| S = [Phi, s Y]^T [Phi, s Y] | `Moments.joint`, with s = 1                                     |
+| Z, U                        | `Rows.features`, `Rows.labels`                                  |
+
+For a Bayesian linear head with Gaussian noise, a client's likelihood depends on its data only through S. So rows with
+the same product are a coreset whose posterior is exactly that of the data. rank(S) rows suffice; with fewer rows, the
+truncated SVD of [Phi, s Y] is the best choice in spectral and Frobenius norm.
 """
 
 from __future__ import annotations
@@ -12,16 +20,16 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float
 
-RANK_TOLERANCE = 1e-12  # of the largest eigenvalue of S: what is smaller is rounding
+RANK_TOLERANCE = 1e-12  # eigenvalues of S below this fraction of the largest are rounding errors
 
 
 @dataclass(frozen=True)
 class Rows:
-    """A client's K rows, and how much they leave out."""
+    """A client's K rows, and the size of what they leave out."""
 
     features: Float[np.ndarray, "rows d"]
     labels: Float[np.ndarray, "rows outputs"]
-    next_eigenvalue: float  # of S, the first that is left out: the spectral norm of the error; 0 where nothing is
+    next_eigenvalue: float  # of S, the largest that is left out: the spectral norm of the error; 0 if there is none
 
     @property
     def num_rows(self) -> int:
@@ -31,7 +39,10 @@ class Rows:
 def spectral_rows(
     features: Float[np.ndarray, "n d"], labels: Float[np.ndarray, "n outputs"], num_rows: int | None, label_scale: float
 ) -> Rows:
-    """The truncated SVD of [Phi, s Y], by the eigenvectors of the smaller Gram matrix, in float64; None keeps all rows that are not rounding."""
+    """The truncated SVD of [Phi, s Y], by the eigenvectors of the smaller Gram matrix, in float64.
+
+    num_rows None keeps all rows that are not rounding errors.
+    """
     joint = np.concatenate([features, label_scale * labels], axis=1).astype(np.float64)
     if len(joint) <= joint.shape[1]:
         values, vectors = np.linalg.eigh(joint @ joint.T)
@@ -41,7 +52,7 @@ def spectral_rows(
         values, vectors = np.linalg.eigh(joint.T @ joint)
         kept = _largest(values, num_rows)
         rows = np.sqrt(values[kept])[:, None] * vectors[:, kept].T
-    # An eigenvector's sign is arbitrary: the largest entry of a row is positive, so that the same data give the same bytes.
+    # An eigenvector's sign is arbitrary. A row's largest entry is made positive, so that equal data give equal bytes.
     largest = np.take_along_axis(rows, np.argmax(np.abs(rows), axis=1)[:, None], axis=1)
     rows = rows * np.where(largest < 0, -1.0, 1.0)
     found = rows[:, : features.shape[1]], rows[:, features.shape[1] :] / label_scale
@@ -57,14 +68,17 @@ def _largest(values: Float[np.ndarray, " n"], number: int | None) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Moments:
-    """Sums over observations of products of features (the last is the constant one) and labels. They add; what was added can be taken away."""
+    """Sums over observations of products of features (the last is the constant one) and labels.
+
+    Moments of several clients are added, and can be subtracted again.
+    """
 
     joint: Float[np.ndarray, "d+outputs d+outputs"]  # [Phi, Y]^T [Phi, Y]
     num_examples: float
     num_outputs: int
 
     @classmethod
-    def of(
+    def from_rows(
         cls, features: Float[np.ndarray, "rows d"], labels: Float[np.ndarray, "rows outputs"], num_examples: float
     ) -> Moments:
         joint = np.concatenate([features, labels], axis=1).astype(np.float64)
@@ -94,8 +108,9 @@ class Moments:
 
 
 def mean_error_bound(total_eigenvalue: float, label_scale: float, ridge: float, weight_norm: float) -> float:
-    """An upper bound on the spectral norm of the error of the posterior mean W, from the sum over clients of `Rows.next_eigenvalue`.
+    """An upper bound on the spectral norm of the error of the posterior mean W.
 
-    With E the sum of what was left out of S (positive, of norm e), W' - W = (G' + ridge)^-1 (E_G W - E_B), and |E_G| <= e, |E_B| <= e / s.
+    total_eigenvalue is the sum over clients of `Rows.next_eigenvalue`. With E the sum of what was left out of S
+    (positive, of norm e), W' - W = (G' + ridge)^-1 (E_G W - E_B), and |E_G| <= e, |E_B| <= e / s.
     """
     return total_eigenvalue / ridge * (weight_norm + 1 / label_scale)

@@ -1,4 +1,14 @@
-"""Ridge regression as a Bayesian posterior, from second moments alone: mean, covariance, evidence, and the ridge that the evidence prefers."""
+"""Ridge regression as a Bayesian posterior, from second moments alone: mean, covariance and evidence.
+
+MacKay, "Bayesian Interpolation", Neural Computation 1992.
+
+| paper            | here                                                            |
+|------------------|-----------------------------------------------------------------|
+| alpha / beta     | ridge: prior precision times noise variance                     |
+| 1 / beta         | noise_variance, at the maximum of the evidence                  |
+| A / beta         | Gram matrix + ridge, as its Cholesky factor                     |
+| log evidence     | log_evidence, maximised over the ridge by `maximize_evidence`   |
+"""
 
 from __future__ import annotations
 
@@ -11,35 +21,30 @@ from jaxtyping import Float
 
 from coreshot.spectral.coreset import Moments
 
-RIDGES = (
-    1e-7,
-    1e2,
-)  # between which the ridge is looked for, times the features' mean square and the number of observations
-RIDGE_TOLERANCE = 0.1  # of its logarithm
+RIDGES = (1e-7, 1e2)  # the range of the search, in units of the Gram matrix's mean diagonal entry
+RIDGE_TOLERANCE = 0.1  # of the ridge's logarithm
 MAX_EVALUATIONS = 20
 
 
 @dataclass(frozen=True)
 class Solution:
-    """The head's posterior for one ridge: mean W, noise variance (where the evidence is largest), log evidence; float64."""
+    """The head's posterior for one ridge, in float64. Its covariance is noise_variance (gram + ridge)^-1."""
 
     mean: Float[np.ndarray, "d outputs"]
-    factor: Float[
-        np.ndarray, "d d"
-    ]  # lower Cholesky factor of the gram matrix + ridge: the posterior covariance is noise_variance times its inverse
+    factor: Float[np.ndarray, "d d"]  # lower Cholesky factor of gram + ridge
     ridge: float
     noise_variance: float
     log_evidence: float
 
 
-def solve(moments: Moments, ridge: float) -> Solution:
-    """Closed form. The evidence is profiled over the noise: sigma^2 = (|Y|^2 - tr W^T B) / (N outputs)."""
+def solve_ridge(moments: Moments, ridge: float) -> Solution:
+    """In closed form. The evidence is maximised over the noise: sigma^2 = (|Y|^2 - tr W^T B) / (N outputs)."""
     factor = scipy.linalg.cholesky(
         moments.gram + ridge * np.eye(moments.dimension), lower=True, overwrite_a=True, check_finite=False
     )
     mean = scipy.linalg.cho_solve((factor, True), moments.cross, check_finite=False)
     count = moments.num_examples * moments.num_outputs
-    # Rounding, or rows that leave more of the labels out than of the features, may bring the residual to 0 or below.
+    # The residual may be 0 or negative: by rounding, or if rows leave out more of the labels than of the features.
     noise_variance = (
         max(moments.label_energy - float(np.sum(mean * moments.cross)), 1e-9 * moments.label_energy + 1e-300) / count
     )
@@ -50,14 +55,14 @@ def solve(moments: Moments, ridge: float) -> Solution:
     )
 
 
-def most_evident(moments: Moments) -> Solution:
-    """The ridge, which is prior precision times noise variance, by evidence: one number, by Brent's method on its logarithm."""
+def maximize_evidence(moments: Moments) -> Solution:
+    """The solution whose ridge has the largest evidence, by Brent's method on the ridge's logarithm."""
     scale = float(np.trace(moments.gram)) / moments.dimension
     low, high = np.log(scale * RIDGES[0]), np.log(scale * RIDGES[1])
     found = scipy.optimize.minimize_scalar(
-        lambda log_ridge: -solve(moments, float(np.exp(log_ridge))).log_evidence,
+        lambda log_ridge: -solve_ridge(moments, float(np.exp(log_ridge))).log_evidence,
         bounds=(low, high),
         method="bounded",
         options={"xatol": RIDGE_TOLERANCE, "maxiter": MAX_EVALUATIONS},
     )
-    return solve(moments, float(np.exp(found.x)))
+    return solve_ridge(moments, float(np.exp(found.x)))

@@ -1,7 +1,7 @@
-"""Feature maps phi: x -> R^d that everyone can compute from the study alone: random or frozen, in either case independent of any client's data.
+"""Feature maps phi: x -> R^d that all sides compute from the study alone: random or frozen, without clients' data.
 
-A random map is drawn from the study's shared key. The constants that it normalises with are moments of images drawn from the same key
-(`public_strokes`), never of a client's.
+A random map is drawn from the study's shared key. Its normalising constants are moments of images that are drawn from
+the same key (`spectral.public_images`), never of a client's images.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from typing import Annotated, Any, Literal, Protocol
+from typing import Annotated, Any, ClassVar, Literal, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -22,32 +22,33 @@ from coreshot.errors import CoreshotError
 from coreshot.models.cpu_convolution import convolution
 from coreshot.privacy.fixed_batches import in_fixed_batches
 from coreshot.spectral.frozen_network import Frozen
+from coreshot.spectral.public_images import draw_public_images
 from coreshot.types import PRNGKey
 
 INPUTS_AT_ONCE = 256  # through a map, so that the activations of 256 filters stay below half a GB
-INPUTS_STEP = 64  # fewer inputs are filled up to a multiple of this: few shapes, few compilations
-NUM_PUBLIC = 256  # drawn images from which a map takes its constants
-BIAS = 0.3  # the constant feature's share of a row of norm one
-CONTRAST_FLOOR = 0.01  # added to a patch's variance: what is fainter counts as empty
+INPUTS_STEP = 64  # fewer inputs are padded to a multiple of this: few shapes, few compilations
+NUM_PUBLIC = 256  # drawn images that give a map its constants
+BIAS = 0.3  # the constant feature of a row of norm one
+CONTRAST_FLOOR = 0.01  # added to a patch's variance: a patch of less contrast counts as empty
 
 Weights = dict[str, Array]
 
 
 class Features(Protocol):
-    """The settings of a map."""
+    """The settings of a feature map."""
 
     @property
     def dimension(self) -> int: ...
 
     def draw(self, key: PRNGKey, input_shape: tuple[int, ...]) -> Weights:
-        """What the map needs beside its settings: the same for everyone who has the key."""
+        """The map's weights: the same for everyone who has the key."""
 
     def apply(self, weights: Weights, x: Float[Array, "n ..."]) -> Float[Array, "n d"]: ...
 
 
 @dataclass(frozen=True)
 class FeatureMap:
-    """A map with its weights, ready for inputs. The last column is the constant one, whose weight is the head's bias."""
+    """A map with its weights. The last column is the constant one, whose weight is the head's bias."""
 
     features: Features
     weights: Weights
@@ -69,7 +70,7 @@ class FeatureMap:
 
 
 def feature_map(features: Any, key: PRNGKey, input_shape: tuple[int, ...]) -> FeatureMap:
-    """The map that this key draws; the last few are kept, since every client of a process wants the same."""
+    """The map that this key draws. The last few are cached, because every client of a process needs the same one."""
     return _drawn(features, tuple(np.asarray(jax.random.key_data(key)).tolist()), input_shape)
 
 
@@ -81,9 +82,9 @@ def _drawn(features: Any, key_data: tuple[int, ...], input_shape: tuple[int, ...
 
 @dataclass(frozen=True)
 class UnitMap:
-    """A map whose rows have norm one, for private statistics: less a public constant, then scaled; the last column is BIAS.
+    """A map whose rows have norm one, for private statistics: minus a public constant, then scaled; last column BIAS.
 
-    Inputs go through it in batches of one shape (`coreshot.privacy.fixed_batches`).
+    It runs in batches of one shape (`coreshot.privacy.fixed_batches`).
     """
 
     inner: FeatureMap
@@ -101,7 +102,7 @@ class UnitMap:
 
 
 def unit_map(features: Any, key: PRNGKey, input_shape: tuple[int, ...]) -> UnitMap:
-    """Centred by the mean features of drawn images where the map is for images; elsewhere not. Kept like the maps themselves."""
+    """Centred by the mean features of drawn images if the map is for images. Cached as the maps are."""
     return _centred(features, tuple(np.asarray(jax.random.key_data(key)).tolist()), input_shape)
 
 
@@ -111,7 +112,7 @@ def _centred(features: Any, key_data: tuple[int, ...], input_shape: tuple[int, .
     if not isinstance(features, RandomConv):
         return UnitMap(inner, np.zeros(features.dimension))
     key = jax.random.fold_in(jax.random.wrap_key_data(jnp.asarray(key_data, jnp.uint32)), 1)
-    public = np.asarray(public_strokes(key, NUM_PUBLIC, input_shape))
+    public = np.asarray(draw_public_images(features.public_images, key, NUM_PUBLIC, input_shape))
     return UnitMap(inner, np.asarray(np.mean(inner(public)[:, :-1], axis=0, dtype=np.float64)))
 
 
@@ -121,7 +122,7 @@ def _apply(features: Any, weights: Weights, x: Float[Array, "n ..."]) -> Float[A
 
 
 def _dense(key: PRNGKey, num_inputs: int, dimension: int) -> Weights:
-    """Random directions for inputs of mean square norm one, and phases for the cosine."""
+    """Random directions for inputs of mean square norm one, and the cosines' phases."""
     key_kernel, key_phase = jax.random.split(key)
     return {
         "kernel": jax.random.normal(key_kernel, (num_inputs, dimension)),
@@ -130,7 +131,8 @@ def _dense(key: PRNGKey, num_inputs: int, dimension: int) -> Weights:
 
 
 def _activate(nonlinearity: str, scale: float, weights: Weights, x: Float[Array, "n inputs"]) -> Float[Array, "n d"]:
-    """Both have entries of mean square about one: relu has the arc-cosine kernel (Cho and Saul 2009), cos the Gaussian of width 1 / scale."""
+    """Entries of mean square about one. The kernels are arc-cosine (Cho and Saul 2009) for relu, and Gaussian of width
+    1 / scale for cos."""
     products = x @ weights["kernel"]
     if nonlinearity == "relu":
         return math.sqrt(2) * jax.nn.relu(products)
@@ -139,9 +141,9 @@ def _activate(nonlinearity: str, scale: float, weights: Weights, x: Float[Array,
 
 @settings
 class RandomVector:
-    """For vectors: one random layer, of ReLU or (random Fourier features, Rahimi and Recht 2007) of cosines.
+    """For vectors: one random layer of ReLU, or of cosines (random Fourier features, Rahimi and Recht 2007).
 
-    Inputs are divided by input_scale, which is public: about how large they are.
+    Inputs are divided by input_scale, a public guess of their size.
     """
 
     name: Literal["random_vector"] = "random_vector"
@@ -149,20 +151,21 @@ class RandomVector:
     nonlinearity: Literal["relu", "cos"] = "cos"
     frequency: Positive = 1.0  # of the cosines; the Gaussian kernel's width is 1 / frequency
     input_scale: Positive = 1.0
-    with_inputs: bool = False  # the inputs themselves are features too, in the place of as many random ones: what is linear is then exact
+    with_inputs: bool = False  # the inputs replace as many random features, so that linear functions are exact
 
     def draw(self, key: PRNGKey, input_shape: tuple[int, ...]) -> Weights:
         num_inputs = math.prod(input_shape)
         num_random = self.dimension - num_inputs * self.with_inputs
         if num_random < 1:
             raise CoreshotError(
-                f"features: dimension {self.dimension} has no room for {num_inputs} inputs and random features beside; raise it."
+                f"features: dimension {self.dimension} has no room for {num_inputs} inputs and random features beside; "
+                "raise it."
             )
         return _dense(key, num_inputs + (self.nonlinearity == "relu"), num_random)
 
     def apply(self, weights: Weights, x: Float[Array, "n ..."]) -> Float[Array, "n d"]:
         x = x.reshape(len(x), -1) / self.input_scale
-        # Without a constant all kinks of relu would meet at the origin.
+        # Without a constant, all kinks of the ReLUs would be at the origin.
         seen = jnp.concatenate([x, jnp.ones((len(x), 1))], axis=1) if self.nonlinearity == "relu" else x
         found = _activate(self.nonlinearity, self.frequency, weights, seen)
         return jnp.concatenate([x, found], axis=1) if self.with_inputs else found
@@ -170,9 +173,9 @@ class RandomVector:
 
 @settings
 class RandomConv:
-    """For images: random filters on patches of equal contrast, ReLU, averages over the cells of a grid, then a random dense layer.
+    """For images: random filters on normalised patches, ReLU, averages over the cells of a grid, a random dense layer.
 
-    A patch is seen without its mean and divided by its deviation, so a filter answers to shape, not to how thick the ink is.
+    A patch is normalised to mean 0 and deviation 1, so that filters respond to shape and not to contrast.
     """
 
     name: Literal["random_conv"] = "random_conv"
@@ -180,9 +183,13 @@ class RandomConv:
     num_filters: Count = 256
     size: Count = 7  # of a patch
     grid: Count = 4
-    threshold: NonNegative = 1.0  # a filter is silent below it: sparse answers tell more
+    threshold: NonNegative = 1.0  # subtracted before the ReLU, for sparse responses
     nonlinearity: Literal["relu", "cos"] = "relu"  # of the dense layer
     frequency: Positive = 0.5  # of its cosines
+
+    # Which synthetic images the normalising constants come from. Handwriting strokes for every study; a field with this
+    # default would let a study name others, and would leave all hashes as they are.
+    public_images: ClassVar[str] = "strokes"
 
     def draw(self, key: PRNGKey, input_shape: tuple[int, ...]) -> Weights:
         self._check(input_shape)
@@ -190,7 +197,8 @@ class RandomConv:
         filters = jax.random.normal(key_filters, (self.size, self.size, input_shape[2], self.num_filters))
         filters = filters - jnp.mean(filters, axis=(0, 1, 2))
         weights = {"filters": filters / jnp.linalg.norm(filters.reshape(-1, self.num_filters), axis=0)}
-        cells = self._cells(weights, public_strokes(key_public, NUM_PUBLIC, input_shape))
+        public = draw_public_images(self.public_images, key_public, NUM_PUBLIC, input_shape)
+        cells = self._cells(weights, public)
         center = jnp.mean(cells, axis=0)
         spread = jnp.sqrt(jnp.mean(jnp.sum((cells - center) ** 2, axis=1)))
         return {**weights, "center": center, "spread": spread, **_dense(key_dense, cells.shape[1], self.dimension)}
@@ -198,13 +206,14 @@ class RandomConv:
     def _check(self, input_shape: tuple[int, ...]) -> None:
         if len(input_shape) != 3:
             raise CoreshotError(
-                f"features: random_conv wants images (lines, columns, channels), the study has {input_shape}; use random_vector."
+                f"features: random_conv wants images (lines, columns, channels), the study has {input_shape}; "
+                "use random_vector."
             )
         room = min(input_shape[:2]) - self.size + 1
         if room < self.grid:
             raise CoreshotError(
-                f"features: patches of size {self.size} leave {max(room, 0)} lines of an image of {input_shape[0]} x {input_shape[1]}, "
-                f"too few for a grid of {self.grid}; lower size or grid."
+                f"features: patches of size {self.size} leave {max(room, 0)} lines of an image of "
+                f"{input_shape[0]} x {input_shape[1]}, too few for a grid of {self.grid}; lower size or grid."
             )
 
     def _cells(self, weights: Weights, x: Float[Array, "n lines columns channels"]) -> Float[Array, "n cells"]:
@@ -220,13 +229,13 @@ class RandomConv:
 
 
 def _patch_mean(x: Float[Array, "n lines columns channels"], size: int) -> Float[Array, "n lines columns 1"]:
-    """Over patches and channels."""
+    """The mean over each patch and its channels."""
     total = jax.lax.reduce_window(x, 0.0, jax.lax.add, (1, size, size, 1), (1, 1, 1, 1), "VALID")
     return jnp.mean(total, axis=3, keepdims=True) / size**2
 
 
 def cell_averages(extent: int, grid: int) -> Float[np.ndarray, "grid extent"]:
-    """The matrix that averages `extent` lines into `grid` cells of equal width; a line on a border counts in part on either side."""
+    """The matrix that averages `extent` lines into `grid` cells of equal width. A line on a border is split by area."""
     borders = np.linspace(0, extent, grid + 1)
     line = np.arange(extent)
     overlap = np.minimum(borders[1:, None], line + 1) - np.maximum(borders[:-1, None], line)
@@ -234,30 +243,19 @@ def cell_averages(extent: int, grid: int) -> Float[np.ndarray, "grid extent"]:
     return (shares / shares.sum(axis=1, keepdims=True)).astype(np.float32)
 
 
-def public_strokes(
-    key: PRNGKey, num_images: int, input_shape: tuple[int, ...]
-) -> Float[Array, "n lines columns channels"]:
-    """Images of curved strokes that nobody drew: where a smooth random field is near zero there is ink, towards the borders there is none."""
-    lines, columns, channels = input_shape
-    coarse = jax.random.normal(key, (num_images, 5, 5, channels))
-    field = jax.image.resize(coarse, (num_images, *input_shape), "cubic")
-    line, column = jnp.linspace(-1, 1, lines)[:, None], jnp.linspace(-1, 1, columns)[None, :]
-    inside = jnp.maximum(jnp.abs(line), jnp.abs(column)) < 0.75
-    return jnp.exp(-((field / 0.25) ** 2)) * inside[None, :, :, None]
-
-
 @settings
 class Identity:
-    """The inputs as they are: for vectors that a network which everyone has (and whose name and hash stand here) has already made of the records."""
+    """The inputs as they are, if the sites computed features of their records before, with a network that all have."""
 
     name: Literal["identity"] = "identity"
     dimension: Count
-    source: str = ""  # what made them; two sides that say the same have the same study
+    source: str = ""  # name and hash of that network; part of the study, so that all sides use the same one
 
     def draw(self, key: PRNGKey, input_shape: tuple[int, ...]) -> Weights:
         if math.prod(input_shape) != self.dimension:
             raise CoreshotError(
-                f"features: identity of dimension {self.dimension}, but the study's inputs are {input_shape}; make them agree."
+                f"features: identity of dimension {self.dimension}, but the study's inputs are {input_shape}; "
+                "make them agree."
             )
         return {}
 

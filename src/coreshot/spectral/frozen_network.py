@@ -1,6 +1,7 @@
-"""A network that the study names: its weights in a file that everyone has, its hash in the study, its last hidden layer as features.
+"""A frozen network as a feature map: its weights are in a file that all sides have, and its hash is in the study.
 
-The file is safetensors: arrays by path (Dense_0/kernel), and as metadata the network's settings, its input shape and its number of outputs.
+The features are the last hidden layer. The file is safetensors: arrays by path (Dense_0/kernel), and as metadata the
+network's settings, its input shape and its number of outputs.
 """
 
 from __future__ import annotations
@@ -25,11 +26,11 @@ from coreshot.models.networks import NETWORKS, Network
 from coreshot.storage import write_bytes
 from coreshot.types import Params, PRNGKey
 
-FOLDER = "CORESHOT_NETWORKS"  # environment variable: where the files are; the current folder by default
+FOLDER = "CORESHOT_NETWORKS"  # environment variable with the files' folder; the current folder by default
 
 
 def save_network(path: Path, model: Model, params: Params) -> str:
-    """Write a network for others to take features from; the hash is what their studies name."""
+    """Writes a network whose features studies can use, and returns the hash that they name."""
     header = {
         "network": encode_named(NETWORKS, model.network),
         "input_shape": list(model.input_shape),
@@ -51,7 +52,8 @@ def load_network(path: Path, sha256: str) -> tuple[Model, Params]:
     found = hashlib.sha256(data).hexdigest()
     if found != sha256:
         raise CoreshotError(
-            f"features: {path} has the SHA-256 {found[:12]}..., the study's network has {sha256[:12]}...; get the right file."
+            f"features: {path} has the SHA-256 {found[:12]}..., the study's network has {sha256[:12]}...; "
+            "get the right file."
         )
     length = int.from_bytes(data[:8], "little")
     header = json.loads(json.loads(data[8 : 8 + length])["__metadata__"]["coreshot"])
@@ -62,7 +64,7 @@ def load_network(path: Path, sha256: str) -> tuple[Model, Params]:
 
 @settings
 class Frozen:
-    """The last hidden layer of a network in a file, which everyone has and nobody trains."""
+    """The last hidden layer of a network in a file, which all sides have and nobody trains."""
 
     name: Literal["frozen"] = "frozen"
     dimension: Count  # of that layer
@@ -76,7 +78,8 @@ class Frozen:
         model, params = self._loaded()
         if math.prod(model.input_shape) != math.prod(input_shape):
             raise CoreshotError(
-                f"features: {self.file} takes inputs of {model.input_shape}, the study has {input_shape}; name another network."
+                f"features: {self.file} takes inputs of {model.input_shape}, the study has {input_shape}; "
+                "name another network."
             )
         return traverse_util.flatten_dict(params, sep="/")
 
@@ -86,6 +89,7 @@ class Frozen:
         found = model.embed(params, x.reshape(len(x), *model.input_shape))
         if found.shape[1] != self.dimension:
             raise CoreshotError(
-                f"features: the last hidden layer of {self.file} has {found.shape[1]} units, the study says {self.dimension}; change it."
+                f"features: the last hidden layer of {self.file} has {found.shape[1]} units, the study says "
+                f"{self.dimension}; change it."
             )
         return found

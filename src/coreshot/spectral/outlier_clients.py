@@ -1,9 +1,11 @@
-"""Leave one client out: does what all others say hold at this one? A broken or a hostile coreset shows, from the coresets alone.
+"""Leave-one-client-out checks: does the head of all other clients predict this client's labels? From moments alone.
 
-The head of the others gives scores to a client's records; its moments say how those go with its labels, each less the client's own mean, so that
-base rates may differ. In classification that is the gap between the classes' mean scores, in regression the slope of targets on scores. It is
-divided by the same number of the other clients, each under the head of its own others: 1 is full agreement, 0 is none, as of labels that were
-shuffled. A client that is found out is taken from the others, and all are looked at again, the worst one first. docs/for-sites.md states the rule.
+The others' head gives scores to a client's records. The client's moments give the relation of these scores to its
+labels, both minus the client's own means, so that base rates may differ. In classification the relation is the gap
+between the classes' mean scores; in regression it is the slope of targets on scores. The agreement is this number
+divided by the same number of the other clients, each under the head of its own others: 1 is full agreement, 0 is none,
+as for shuffled labels. The worst suspect is removed from the others, and all remaining clients are compared again.
+docs/for-sites.md states the rule.
 """
 
 from __future__ import annotations
@@ -17,35 +19,31 @@ from typing import Literal
 import numpy as np
 
 from coreshot.spectral.coreset import Moments
-from coreshot.spectral.evidence import most_evident, solve
+from coreshot.spectral.evidence import maximize_evidence, solve_ridge
 from coreshot.types import Kind
 
 Verdict = Literal["as the others", "cannot be told", "suspect"]
-FEWEST = 3  # clients: two who disagree do not say who is right
-MAX_SIZE = (
-    10.0  # features of a mean square so many times the typical client's, or so many times smaller, are in other units
-)
-MANY = 12  # clients: with more, one of them hardly changes what is usual, and pairs of clients would take long
-DEVIATIONS = 1.645  # standard errors to either side: a limit of 95 %
-HALF = 0.5  # agreement that is surely below this, and not surely above 0, is none
+MIN_CLIENTS = 3  # with two clients that disagree, nothing says which one is right
+MAX_SIZE = 10.0  # the largest ratio, up or down, of a client's mean square feature to the median client's
+MANY_CLIENTS = 12  # with more clients, one of them hardly changes the others' relation, and pairs would take too long
+DEVIATIONS = 1.645  # standard errors to either side: one-sided limits of 95 %
+MIN_AGREEMENT = 0.5  # a client is suspect if its upper limit is below this and its lower limit is below 0
 
 
 @dataclass(frozen=True)
 class Standing:
-    """How one client stands to the others."""
+    """How one client compares with the others."""
 
     verdict: Verdict
     words: str
-    agreement: float | None = (
-        None  # of its labels with what the others make of its features: 1 as theirs, 0 none, below 0 the opposite
-    )
+    agreement: float | None = None  # of its labels with the others' head: 1 as theirs, 0 none, below 0 the opposite
     error: float | None = None  # standard error of the agreement
     size: float | None = None  # mean square of its features, over the typical client's
 
 
 @dataclass(frozen=True)
 class Relation:
-    """Of labels and scores at one client, or summed over some: slope = together / against."""
+    """Of labels and scores at one client, or summed over several: slope = together / against."""
 
     together: float
     against: float
@@ -63,19 +61,19 @@ class Relation:
         return float(np.sqrt(self.variance)) / self.against
 
 
-def leave_one_out(kind: Kind, clients: Sequence[str], moments_of: Callable[[str], Moments]) -> dict[str, Standing]:
-    """Moments are asked for again and again, one client's at a time: those of a thousand clients would not fit into memory."""
-    if len(clients) < FEWEST:
+def leave_one_out(kind: Kind, clients: Sequence[str], read_moments: Callable[[str], Moments]) -> dict[str, Standing]:
+    """Moments are read again for each comparison, because those of a thousand clients would not fit into memory."""
+    if len(clients) < MIN_CLIENTS:
         return {
             client: Standing("cannot be told", f"of {len(clients)} clients nobody can tell which one is right")
             for client in clients
         }
-    moments_of = lru_cache(MANY)(moments_of)
-    found = _other_units(clients, moments_of)
+    read_moments = lru_cache(MANY_CLIENTS)(read_moments)
+    found = _other_units(clients, read_moments)
     trusted = [client for client in clients if found[client].verdict != "suspect"]
     while len(trusted) > 1:
-        look = _Look(kind, trusted, moments_of)
-        standings = {client: look.standing(client, found[client].size) for client in trusted}
+        comparison = _Comparison(kind, trusted, read_moments)
+        standings = {client: comparison.standing(client, found[client].size) for client in trusted}
         suspects = [client for client in trusted if standings[client].verdict == "suspect"]
         if not suspects:
             return {**found, **standings}
@@ -85,8 +83,8 @@ def leave_one_out(kind: Kind, clients: Sequence[str], moments_of: Callable[[str]
     return found
 
 
-def _other_units(clients: Sequence[str], moments_of: Callable[[str], Moments]) -> dict[str, Standing]:
-    squares = {client: _mean_square(moments_of(client)) for client in clients}
+def _other_units(clients: Sequence[str], read_moments: Callable[[str], Moments]) -> dict[str, Standing]:
+    squares = {client: _mean_square(read_moments(client)) for client in clients}
     typical = statistics.median_low(squares.values())
     found = {}
     for client, square in squares.items():
@@ -94,7 +92,8 @@ def _other_units(clients: Sequence[str], moments_of: Callable[[str], Moments]) -
         if 1 / MAX_SIZE <= size <= MAX_SIZE:
             found[client] = Standing("cannot be told", "there is no other client to compare it with", size=size)
         else:
-            words = f"its features are {'larger' if size > 1 else 'smaller'} than the others' by a factor of {max(size, 1 / max(size, 1e-9)) ** 0.5:.3g}"
+            factor, word = max(size, 1 / max(size, 1e-9)) ** 0.5, "larger" if size > 1 else "smaller"
+            words = f"its features are {word} than the others' by a factor of {factor:.3g}"
             found[client] = Standing("suspect", f"{words}: other units, or not made by this study", size=size)
     return found
 
@@ -104,27 +103,27 @@ def _mean_square(moments: Moments) -> float:
     return float(np.trace(moments.gram[:-1, :-1])) / moments.num_examples
 
 
-class _Look:
-    """At all clients that are trusted so far, with the sums of their moments."""
+class _Comparison:
+    """Relations of all clients that are trusted so far, and the sum of their moments."""
 
-    def __init__(self, kind: Kind, trusted: Sequence[str], moments_of: Callable[[str], Moments]) -> None:
-        self.kind, self.trusted, self.moments_of = kind, trusted, moments_of
-        self.total = sum((moments_of(client) for client in trusted[1:]), moments_of(trusted[0]))
-        # By evidence and without the method's factor: scores that are as large as they should be, not as useful.
-        self.ridge = most_evident(self.total).ridge
+    def __init__(self, kind: Kind, trusted: Sequence[str], read_moments: Callable[[str], Moments]) -> None:
+        self.kind, self.trusted, self.read_moments = kind, trusted, read_moments
+        self.total = sum((read_moments(client) for client in trusted[1:]), read_moments(trusted[0]))
+        # Without the method's ridge_factor, which is chosen for accuracy: here the size of the scores matters.
+        self.ridge = maximize_evidence(self.total).ridge
         self.relations = {client: self._relation(client, self.total) for client in trusted}
 
     def _relation(self, client: str, total: Moments) -> Relation | None:
-        """Under the head of all but this client of those whose sum is given."""
-        own = self.moments_of(client)
+        """Of this client under the head that is fitted to `total` minus its own moments."""
+        own = self.read_moments(client)
         others = total - own
-        return _relation(self.kind, own, solve(others, self.ridge).mean) if others.num_examples > 0.5 else None
+        return _relation(self.kind, own, solve_ridge(others, self.ridge).mean) if others.num_examples > 0.5 else None
 
     def standing(self, client: str, size: float | None) -> Standing:
-        own, without = self.relations[client], self.total - self.moments_of(client)
-        # The client that is judged has no part in what is usual, except among so many that it hardly matters.
+        own, without = self.relations[client], self.total - self.read_moments(client)
+        # The heads of the others are fitted without the judged client, unless there are so many that it hardly matters.
         each = (
-            self._relation(name, without) if len(self.trusted) <= MANY else self.relations[name]
+            self._relation(name, without) if len(self.trusted) <= MANY_CLIENTS else self.relations[name]
             for name in self.trusted
             if name != client
         )
@@ -160,8 +159,8 @@ def _relation(kind: Kind, moments: Moments, head: np.ndarray) -> Relation | None
 
 def _verdict(agreement: float, error: float, num_others: int) -> tuple[Verdict, str]:
     low, high = agreement - DEVIATIONS * error, agreement + DEVIATIONS * error
-    if high < HALF and low < 0:
-        if num_others < FEWEST - 1:
+    if high < MIN_AGREEMENT and low < 0:
+        if num_others < MIN_CLIENTS - 1:
             return (
                 "cannot be told",
                 "it and the one client that is left disagree, and nobody can tell which one is right",
@@ -173,11 +172,12 @@ def _verdict(agreement: float, error: float, num_others: int) -> tuple[Verdict, 
             )
         return (
             "suspect",
-            "its labels do not follow from its features as the others' do: shuffled labels, columns exchanged, or people of another kind",
+            "its labels do not follow from its features as the others' do: shuffled labels, columns exchanged, "
+            "or people of another kind",
         )
     if low > 0:
         return "as the others", "its labels follow from its features" + (
-            " as the others' do" if high > HALF else ", by less than half as much as the others' do"
+            " as the others' do" if high > MIN_AGREEMENT else ", by less than half as much as the others' do"
         )
     return "cannot be told", "it has too few records, or too few of one class"
 
@@ -185,4 +185,4 @@ def _verdict(agreement: float, error: float, num_others: int) -> tuple[Verdict, 
 def _surprise(standing: Standing) -> float:
     assert standing.agreement is not None
     assert standing.error is not None
-    return (HALF - standing.agreement) / standing.error
+    return (MIN_AGREEMENT - standing.agreement) / standing.error

@@ -1,7 +1,13 @@
-"""A Bayesian linear head on fixed features: prior N(0, sigma^2 / ridge), likelihood N(W^T phi(x), sigma^2) of targets or centred one-hot labels.
+"""The posterior of a Bayesian linear head on fixed features, in closed form from second moments.
 
-Everything about it is exact and comes from second moments alone: mean, variance, evidence, the scores of clients left out. Class probabilities
-need a link on top, since scores of least squares are not logits: see `Link`.
+| symbol   | here                                                                              |
+|----------|-----------------------------------------------------------------------------------|
+| phi      | feature_map                                                                       |
+| W        | the head's weights: prior N(0, sigma^2 / ridge), posterior mean `mean`            |
+| sigma^2  | noise_variance of targets or centred one-hot labels: y ~ N(W^T phi(x), sigma^2)   |
+
+The steps, in the order of the files: `coreset` (moments), `evidence` (ridge, mean, covariance), `calibration` (from
+scores to class probabilities), and this one. Mean, variance and evidence are exact.
 """
 
 from __future__ import annotations
@@ -16,23 +22,21 @@ import scipy.optimize
 import scipy.special
 from jaxtyping import Array, Float
 
-from coreshot.spectral.calibration import Link, Spoken, fit_link
+from coreshot.spectral.calibration import GroupedClassMeans, Link, fit_link
 from coreshot.spectral.coreset import Moments
-from coreshot.spectral.evidence import most_evident, solve
+from coreshot.spectral.evidence import maximize_evidence, solve_ridge
 from coreshot.spectral.features import FeatureMap, UnitMap
 from coreshot.types import Kind, Points, Predictive
 
 
 @dataclass(frozen=True)
 class LinearPosterior:
-    """The exact posterior of the head, over a feature map."""
+    """The exact posterior of a linear head on a feature map."""
 
     feature_map: FeatureMap | UnitMap
     kind: Kind
     mean: Float[np.ndarray, "d outputs"]
-    root: Float[
-        np.ndarray, "d d"
-    ]  # inverse of the Cholesky factor: a point's variance is noise_variance * |root phi|^2
+    root: Float[np.ndarray, "d d"]  # inverse Cholesky factor: a point's variance is noise_variance * |root phi|^2
     ridge: float
     noise_variance: float
     link: Link | None  # None: regression
@@ -64,11 +68,11 @@ class LinearPosterior:
         """Mean and variance of W^T phi(x); the variance is the same for all outputs."""
         features = self.feature_map(x)
         leverage = np.sum((features @ self.root.T.astype(np.float32)) ** 2, axis=1)
-        # The mean in float64: in float32 a record's score would depend, in its last digits, on how many others are asked for with it.
+        # The mean in float64: in float32, the last digits of a record's score would depend on the size of its batch.
         return features.astype(np.float64) @ self.mean, self.noise_variance * leverage.astype(np.float64)
 
     def novelty(self, x: Float[Array | np.ndarray, "n ..."]) -> Float[np.ndarray, " n"]:
-        """How far an input is from all that the clients saw: the head's deviation there over the noise's."""
+        """How far an input is from the clients' records: the head's standard deviation there over the noise's."""
         return np.sqrt(self.scores(np.asarray(x))[1] / self.noise_variance)
 
     def predict(self, x: Float[Array | np.ndarray, "n ..."]) -> Predictive:
@@ -79,7 +83,7 @@ class LinearPosterior:
                 scores, np.broadcast_to(deviation, scores.shape), np.full_like(scores, np.sqrt(self.noise_variance))
             )
         probabilities = scipy.special.softmax(self.link.logits(scores, variance), axis=1)
-        # Of softmax to first order: d p_c = p_c (d l_c - sum_j p_j d l_j), with d l = slopes ds and independent ds of this deviation.
+        # Softmax to first order: d p_c = p_c (d l_c - sum_j p_j d l_j), with d l = slopes ds and independent ds.
         slopes = self.link.slopes(scores, variance)
         relative = slopes - np.einsum("nj,njs->ns", probabilities, slopes)[:, None]
         epistemic = deviation * probabilities * np.sqrt(np.sum(relative**2, axis=2))
@@ -94,20 +98,23 @@ class LinearPosterior:
         return np.sum(-0.5 * (np.log(2 * np.pi * total) + (y - scores) ** 2 / total), axis=1)
 
 
-def fit_head(
+def fit_posterior(
     feature_map: FeatureMap,
     kind: Kind,
     groups: Sequence[Moments],
-    means: Sequence[Spoken] = (),
+    means: Sequence[GroupedClassMeans] = (),
     *,
     ridge: float | None,
     ridge_factor: float = 1.0,
 ) -> LinearPosterior:
-    """From the moments of groups of clients, and the class means of some clients of each; ridge None: by evidence, times the factor."""
+    """From the moments of groups of clients, and the class means of some clients.
+
+    ridge None: the ridge of maximal evidence times ridge_factor.
+    """
     total = sum(groups[1:], groups[0])
     if ridge is None:
-        ridge = most_evident(total).ridge * ridge_factor
-    solution = solve(total, ridge)
+        ridge = maximize_evidence(total).ridge * ridge_factor
+    solution = solve_ridge(total, ridge)
     link = fit_link(groups, means, ridge) if kind == "classification" else None
     root = scipy.linalg.solve_triangular(solution.factor, np.eye(total.dimension), lower=True, check_finite=False)
     return LinearPosterior(feature_map, kind, solution.mean, root, solution.ridge, solution.noise_variance, link)

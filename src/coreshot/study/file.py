@@ -1,4 +1,4 @@
-"""study.toml: the agreement as a file that a person can read, send around and sign. Its hash binds every coreset to it."""
+"""study.toml: the agreement as a file that a person can read, send and sign. Its hash is in every coreset."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from coreshot.config import NonNegative, Positive, decode, decode_named, has_setting, settings
-from coreshot.data.schema import Classes, Table, inputs_of, target_of
+from coreshot.data.schema import Classes, Table, parse_inputs, parse_target
 from coreshot.errors import CoreshotError
 from coreshot.learners import LEARNERS
 from coreshot.methods import METHODS
@@ -82,12 +82,15 @@ def _build_study(values: Mapping[str, Any], where: str) -> Study:
     if (outline.table is None) == (outline.image is None):
         raise CoreshotError(f"{where}: records are lines of a [table] or [image]s; describe one of them.")
     inputs = (
-        _table(outline.table, where) if outline.table is not None else inputs_of(outline.image or {}, f"{where}, image")
+        _table(outline.table, where)
+        if outline.table is not None
+        else parse_inputs(outline.image or {}, f"{where}, image")
     )
-    target = target_of(outline.target, f"{where}, target")
+    target = parse_target(outline.target, f"{where}, target")
     if isinstance(target, Classes) != (outline.task == "classification"):
         raise CoreshotError(
-            f"{where}: a classification has a target with classes, a regression one with a range; make task and [target] agree."
+            f"{where}: a classification has a target with classes, a regression one with a range; "
+            "make task and [target] agree."
         )
     if isinstance(inputs, Table) and any(column.name == target.name for column in inputs.columns):
         raise CoreshotError(f"{where}: {target.name!r} is both a column and the target; remove it from the table.")

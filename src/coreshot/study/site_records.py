@@ -1,19 +1,28 @@
-"""A site's own file as the points of a study, checked before any work."""
+"""A site's own file as the records or the points of a study, checked before any work."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from coreshot.data.files import read_arrays, read_records
+from coreshot.data.files import EncodedRecords, read_arrays, read_records
 from coreshot.data.validate import check_points
+from coreshot.errors import CoreshotError
 from coreshot.study import Study
 from coreshot.types import Points
 
 
+def read_study_records(study: Study, path: Path, needs_target: bool = True) -> EncodedRecords:
+    """The records of a file as the study encodes them."""
+    if study.inputs is None or study.target is None:
+        raise CoreshotError(f"{path}: the study does not say how records become inputs; give it a [table] or [image].")
+    return read_records(path, study.inputs, study.target, needs_target=needs_target)
+
+
 def read_points(study: Study, path: Path, client: str) -> Points:
+    """The client's points; of a study without a schema, arrays x and y of an npz file."""
     terms = study.agreement
     if study.inputs is not None and study.target is not None:
-        records = read_records(path, study.inputs, study.target)
+        records = read_study_records(study, path)
         x, y = records.x, records.y
     else:
         x, y = read_arrays(path)

@@ -21,7 +21,7 @@ from coreshot.config import (
     encode_named,
     settings,
 )
-from coreshot.data.schema import Classes, Images, Quantity, Table, inputs_of, target_of
+from coreshot.data.schema import Classes, Images, Quantity, Table, parse_inputs, parse_target
 from coreshot.errors import CoreshotError
 from coreshot.learners import LEARNERS, Learner
 from coreshot.methods import METHODS, OneShot
@@ -108,15 +108,15 @@ class Study:
             decode(Agreement, terms, where),
             decode_named(NETWORKS, values.get("network", {}), f"{where}.network", "network"),
             decode_work(values, where),
-            inputs_of(values["inputs"], f"{where}.inputs") if "inputs" in values else None,
-            target_of(values["target"], f"{where}.target") if "target" in values else None,
+            parse_inputs(values["inputs"], f"{where}.inputs") if "inputs" in values else None,
+            parse_target(values["target"], f"{where}.target") if "target" in values else None,
         )
 
     def _form(self) -> dict[str, Any]:
         return {key: value for key, value in (("inputs", self.inputs), ("target", self.target)) if value is not None}
 
     def canonical(self) -> dict[str, Any]:
-        """What was agreed, without settings at their defaults, so that a later version's new setting changes nothing."""
+        """What was agreed, without settings at their defaults: a later version's new setting changes nothing."""
         return {
             "format": HASH_FORMAT,
             **canonical(self.agreement),

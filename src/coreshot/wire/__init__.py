@@ -1,1 +1,1 @@
-"""Messages as bytes, the coding of their arrays, and the ledger of everything that crossed."""
+"""Messages as bytes, the coding of their arrays, and the ledger of all messages."""

@@ -1,9 +1,4 @@
-"""Messages as bytes, checked on arrival, and the ledger of everything that crossed.
-
-A message is a safetensors file whose one metadata entry, "coreshot", is canonical JSON: kind, round, client, study; of a client's also
-releases.
-(One entry, because safetensors does not promise an order among several, and the same message must be the same bytes.)
-"""
+"""The ledger: one entry for each message between a client and the server, with its numbers and its bytes."""
 
 from __future__ import annotations
 
@@ -23,8 +18,10 @@ Direction = Literal["up", "down"]
 
 @dataclass(frozen=True)
 class Entry:
-    """One message, as booked. floats counts every number in its arrays, of coded ones (uint8) four bytes as one; payload is their bytes,
-    envelope all the rest."""
+    """One message. floats counts the numbers in its arrays; four bytes of coded arrays (uint8) count as one number.
+
+    payload_bytes are the bytes of the arrays, envelope_bytes all others.
+    """
 
     round: int
     client: str
@@ -35,37 +32,37 @@ class Entry:
     envelope_bytes: int
 
 
-def _count(arrays: Iterable[Any]) -> int:
+def _count_floats(arrays: Iterable[Any]) -> int:
     return sum(-(-array.size // 4) if array.dtype == np.uint8 else array.size for array in arrays)
 
 
 @dataclass
 class Ledger:
-    """Everything that crossed, in order."""
+    """All messages, in order."""
 
     entries: list[Entry] = field(default_factory=list)
 
     def book(self, direction: Direction, client: str, message: Message, data: bytes) -> None:
         payload = sum(array.nbytes for array in message.arrays.values())
-        floats = _count(message.arrays.values())
+        floats = _count_floats(message.arrays.values())
         self.entries.append(Entry(message.round, client, direction, message.kind, floats, payload, len(data) - payload))
 
     def book_refused(self, round: int, client: str, data: bytes) -> None:
-        """It crossed all the same; what of it cannot be read as arrays is envelope."""
+        """A refused message was sent too. Bytes that cannot be read as arrays count as envelope."""
         try:
             arrays = list(safetensors.numpy.load(data).values())
         except (safetensors.SafetensorError, ValueError, KeyError, TypeError):
             arrays = []
         payload = sum(array.nbytes for array in arrays)
-        self.entries.append(Entry(round, client, "up", "refused", _count(arrays), payload, len(data) - payload))
+        self.entries.append(Entry(round, client, "up", "refused", _count_floats(arrays), payload, len(data) - payload))
 
     def floats(self, direction: Direction) -> int:
-        return sum(entry.floats for entry in self._going(direction))
+        return sum(entry.floats for entry in self._entries(direction))
 
     def bytes(self, direction: Direction) -> int:
-        return sum(entry.payload_bytes + entry.envelope_bytes for entry in self._going(direction))
+        return sum(entry.payload_bytes + entry.envelope_bytes for entry in self._entries(direction))
 
-    def _going(self, direction: Direction) -> Iterable[Entry]:
+    def _entries(self, direction: Direction) -> Iterable[Entry]:
         return (entry for entry in self.entries if entry.direction == direction)
 
     @classmethod

@@ -1,4 +1,4 @@
-"""Files in the forms in which people hold federated handwriting, read one client after another."""
+"""Files in the formats in which people hold federated data, read one client after another."""
 
 from __future__ import annotations
 
@@ -6,39 +6,43 @@ import re
 from pathlib import Path
 
 from coreshot.config import choose
-from coreshot.data.readers import leaf, npz, parquet, tff
-from coreshot.data.readers.protocol import Form, SourceFile
+from coreshot.data.readers.leaf import read_leaf
+from coreshot.data.readers.npz import read_npz
+from coreshot.data.readers.parquet import read_parquet
+from coreshot.data.readers.protocol import FileFormat, SourceFile
+from coreshot.data.readers.tff import read_tff
 from coreshot.errors import CoreshotError
 
-FORMS = {
-    "leaf": Form((".json",), leaf.read),
-    "tff": Form((".h5", ".hdf5"), tff.read),
-    "parquet": Form((".parquet",), parquet.read),
-    "npz": Form((".npz",), npz.read),
+FILE_FORMATS = {
+    "leaf": FileFormat((".json",), read_leaf, preparation="handwriting"),
+    "tff": FileFormat((".h5", ".hdf5"), read_tff, preparation="handwriting"),
+    "parquet": FileFormat((".parquet",), read_parquet),
+    "npz": FileFormat((".npz",), read_npz),
 }
 
 
 def find_files(source: Path, form: str | None) -> tuple[str, list[SourceFile]]:
-    """The form of a file or a folder, and its files in order; several forms in one folder are refused unless `form` says which."""
+    """The format of a file or a folder, and its files in order. Several formats in one folder need `form`."""
     if not source.exists():
         raise CoreshotError(f"{source}: there is no such file or folder; check the path.")
-    paths = [source] if source.is_file() else _files_within(source)
+    paths = [source] if source.is_file() else _list_files(source)
     if form is not None:
-        choose("form", form, FORMS, "--form")
-    by_form = {
+        choose("form", form, FILE_FORMATS, "--form")
+    by_format = {
         name: [path for path in paths if path.suffix in known.suffixes or (form and source.is_file())]
-        for name, known in FORMS.items()
+        for name, known in FILE_FORMATS.items()
     }
-    found = [name for name, some in by_form.items() if some and form in (None, name)]
+    found = [name for name, some in by_format.items() if some and form in (None, name)]
     if not found:
-        raise CoreshotError(f"{source}: no data that coreshot can read; it reads {_known()}. Unpack an archive first.")
+        known = ", ".join(f"{' or '.join(one.suffixes)} ({name})" for name, one in FILE_FORMATS.items())
+        raise CoreshotError(f"{source}: no data that coreshot can read; it reads {known}. Unpack an archive first.")
     if len(found) > 1:
         raise CoreshotError(f"{source}: holds files of several forms ({', '.join(found)}); say which with --form.")
-    return found[0], _with_roles(by_form[found[0]], source)
+    return found[0], _assign_roles(by_format[found[0]], source)
 
 
-def _files_within(folder: Path) -> list[Path]:
-    """Where there are folders train and test, only what is in those: LEAF keeps every stage of its preparation beside them."""
+def _list_files(folder: Path) -> list[Path]:
+    """Where there are folders train and test, only their files: LEAF keeps every stage of its work beside them."""
     parts = [folder / "train", folder / "test"]
     roots = parts if all(part.is_dir() for part in parts) else [folder]
     return sorted(
@@ -46,12 +50,8 @@ def _files_within(folder: Path) -> list[Path]:
     )
 
 
-def _known() -> str:
-    return ", ".join(f"{' or '.join(form.suffixes)} ({name})" for name, form in FORMS.items())
-
-
-def _with_roles(paths: list[Path], source: Path) -> list[SourceFile]:
-    """Files whose path says test are for testing, where others beside them are not: a test file alone is somebody's data as well."""
+def _assign_roles(paths: list[Path], source: Path) -> list[SourceFile]:
+    """Files whose path has the word test are for testing, unless all have it: a test file alone is data of clients."""
     names = [path.name if path == source else path.relative_to(source).as_posix() for path in paths]
     tests = ["test" in re.split("[^a-z]+", name.lower()) for name in names]
     both = any(tests) and not all(tests)

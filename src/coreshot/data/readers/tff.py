@@ -1,6 +1,6 @@
 """TensorFlow Federated's HDF5 files (fed_emnist_train.h5, fed_emnist_test.h5): examples/<writer>/{pixels, label}.
 
-Pixels are shares, 28 x 28, with 1 for blank paper. Both files have the same writers: the second holds back some images of each.
+Pixels are shares, 28 x 28, where 1 is blank paper. Both files have the same writers, with different images of each.
 """
 
 from __future__ import annotations
@@ -10,13 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from coreshot.data.handwriting.labels import code_labels
-from coreshot.data.handwriting.pixels import as_pixels
-from coreshot.data.readers.protocol import Batch, SourceFile
+from coreshot.data.readers.protocol import Batch, SourceFile, stack_inputs
 from coreshot.errors import CoreshotError
 
 
-def read(file: SourceFile) -> Iterator[Batch]:
+def read_tff(file: SourceFile) -> Iterator[Batch]:
     import h5py
 
     try:
@@ -29,29 +27,34 @@ def read(file: SourceFile) -> Iterator[Batch]:
         examples = opened.get("examples")
         if not isinstance(examples, h5py.Group):
             raise CoreshotError(
-                f"{file.name}: there is no group 'examples', only {_list(opened)}; TFF's files have examples/<writer>/{{pixels,label}}."
+                f"{file.name}: there is no group 'examples', only {_list_keys(opened)}; "
+                "TFF's files have examples/<writer>/{pixels,label}."
             )
         for writer in examples:
             yield _read_writer(file, writer, examples[writer])
 
 
 def _read_writer(file: SourceFile, writer: str, group: Any) -> Batch:
+    import h5py
+
     where = f"{file.name}, client {writer}"
     for key in ("pixels", "label"):
-        if not hasattr(group, "keys") or key not in group:
+        if not isinstance(group, h5py.Group) or key not in group:
             raise CoreshotError(
-                f"{where}: there is no {key!r} in examples/{writer}, only {_list(group)}; get the file again."
+                f"{where}: there is no {key!r} in examples/{writer}, only {_list_keys(group)}; get the file again."
             )
     try:
-        images, labels = np.asarray(group["pixels"]), np.asarray(group["label"])
+        inputs, labels = stack_inputs(np.asarray(group["pixels"]), where), np.asarray(group["label"])
     except OSError as error:
         raise CoreshotError(f"{where}: cannot be read ({error}); the file is damaged: get it again.") from None
-    if images.shape[:1] != labels.shape[:1]:
+    if inputs.shape[:1] != labels.shape[:1]:
         raise CoreshotError(
-            f"{where}: pixels have shape {images.shape} but label has {labels.shape}; give one label for each image."
+            f"{where}: pixels have shape {inputs.shape} but label has {labels.shape}; give one label for each record."
         )
-    return Batch(where, writer, file.role, as_pixels(images, where), code_labels(labels, where))
+    return Batch(where, writer, file.role, inputs, labels)
 
 
-def _list(group: Any) -> str:
-    return ", ".join(sorted(group)[:5]) or "nothing" if hasattr(group, "keys") else "an array"
+def _list_keys(group: Any) -> str:
+    import h5py
+
+    return ", ".join(sorted(group)[:5]) or "nothing" if isinstance(group, h5py.Group) else "an array"

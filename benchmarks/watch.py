@@ -1,0 +1,57 @@
+"""Run a command; print its wall time and the peak memory of all its processes, as `make test` and `make quick` do.
+
+    python benchmarks/watch.py COMMAND ARGUMENT ...
+
+Memory is the proportional set size: pages that several processes share are counted once.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from contextlib import suppress
+
+import psutil
+
+INTERVAL = 1.0  # seconds between two samples
+
+
+def memory(processes: set[psutil.Process]) -> int:
+    """Bytes of those that still live."""
+    total = 0
+    for process in processes:
+        with suppress(psutil.Error):
+            total += process.memory_full_info().pss
+    return total
+
+
+def watch(command: list[str]) -> tuple[int, float, int]:
+    """The exit code, the wall time in seconds, and the peak memory in bytes."""
+    start, peak = time.monotonic(), 0
+    seen: set[psutil.Process] = set()  # a process stays here when its parent ends before it, as a daemon's does
+    with psutil.Popen(command) as running:
+        while True:
+            seen |= {process for parent in (running, *seen) for process in descendants(parent)}
+            seen = {process for process in seen if process.is_running()}
+            peak = max(peak, memory(seen))
+            try:
+                return running.wait(timeout=INTERVAL), time.monotonic() - start, peak
+            except psutil.TimeoutExpired:
+                continue
+            except KeyboardInterrupt:
+                return running.wait(), time.monotonic() - start, peak
+
+
+def descendants(parent: psutil.Process) -> list[psutil.Process]:
+    """A process and all that it has started; none when it has ended."""
+    with suppress(psutil.Error):
+        return [psutil.Process(parent.pid), *parent.children(recursive=True)]
+    return []
+
+
+if __name__ == "__main__":
+    if len(sys.argv) < 2:
+        sys.exit(f"no command; write: python {sys.argv[0]} COMMAND ARGUMENT ...")
+    code, seconds, peak_bytes = watch(sys.argv[1:])
+    print(f"{seconds:.0f} s of wall time, at most {peak_bytes / 1e9:.2f} GB of memory in all processes", flush=True)
+    sys.exit(code)
