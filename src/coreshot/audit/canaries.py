@@ -19,7 +19,7 @@ def make_canary(points: Points, kind: Kind) -> Points:
     return make_points(_far_corner(np.asarray(points.x))[None], label[None])
 
 
-def _far_corner(values: Float[np.ndarray, "n ..."]) -> Float[np.ndarray, ...]:
+def _far_corner(values: Float[np.ndarray, "n ..."]) -> Float[np.ndarray, "*shape"]:
     """For each number the end of its range that is farther from its mean."""
     low, mean, high = np.min(values, axis=0), np.mean(values, axis=0), np.max(values, axis=0)
     return np.where(mean - low > high - mean, low, high)

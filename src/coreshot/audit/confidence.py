@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 import scipy.stats
 from jaxtyping import Float, Int
 
 CONFIDENCE = 0.95
+Counts: TypeAlias = Int[np.ndarray, "*counts"] | int
 
 
 @dataclass(frozen=True)
@@ -20,19 +22,19 @@ class Estimate:
     high: float
 
 
-def lower_limit(successes: Int[np.ndarray, "*shape"] | int, num: int, confidence: float) -> Float[np.ndarray, "*shape"]:
-    """One-sided lower limit of a probability of success (Clopper and Pearson 1934).
+def lower_limit(successes: Counts, num: int, confidence: float) -> Float[np.ndarray, "*counts"]:
+    """One-sided lower limit of a probability of success, for each count of successes (Clopper and Pearson 1934).
 
-    As `scipy.stats.binomtest(successes, num, alternative="greater").proportion_ci(confidence).low`, for many counts.
+    As `scipy.stats.binomtest(successes, num, alternative="greater").proportion_ci(confidence).low`.
     """
     successes = np.asarray(successes)
     limit = scipy.stats.beta.ppf(1 - confidence, np.maximum(successes, 1), num - successes + 1)
     return np.where(successes > 0, limit, 0.0)
 
 
-def upper_limit(successes: Int[np.ndarray, "*shape"] | int, num: int, confidence: float) -> Float[np.ndarray, "*shape"]:
+def upper_limit(successes: Counts, num: int, confidence: float) -> Float[np.ndarray, "*counts"]:
     """One-sided upper limit: one minus the lower limit of the probability of failure."""
-    return 1 - lower_limit(num - np.asarray(successes), num, confidence)
+    return np.asarray(1 - lower_limit(np.asarray(num - successes), num, confidence))
 
 
 def wilson_interval(value: float, num: int, confidence: float) -> Estimate:

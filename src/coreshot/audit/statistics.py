@@ -41,14 +41,14 @@ def moment_statistic(
     label: Float[np.ndarray, " outputs"],
 ) -> Float[np.ndarray, "*trials"]:
     """The noisy moments in the direction of the record's contribution, in units of the contribution."""
-    return (1 - CROSS_SHARE) * row @ gram @ row + CROSS_SHARE * row @ cross @ label
+    return np.asarray((1 - CROSS_SHARE) * row @ gram @ row + CROSS_SHARE * row @ cross @ label)
 
 
 def class_sum_statistic(
     sums: Float[np.ndarray, "*trials d classes"], row: Float[np.ndarray, " d"], label: Float[np.ndarray, " classes"]
 ) -> Float[np.ndarray, "*trials"]:
     """The noisy class sums in the direction of the record's contribution."""
-    return row @ sums @ label / np.linalg.norm(row) / np.linalg.norm(label)
+    return np.asarray(row @ sums @ label / np.linalg.norm(row) / np.linalg.norm(label))
 
 
 def _private_spectral_statistics(subject: Subject, state: PrivateState, target: Points) -> list[float]:

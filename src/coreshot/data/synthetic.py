@@ -38,7 +38,7 @@ class Regression:
             "Regression",
             x=(-1.2, 1.2),
             y=(-4.0, 4.0),
-            y_ticks=(-3, 0, 3),
+            y_ticks=(-3.0, 0.0, 3.0),
             true_function=true_function,
             data_intervals=tuple((low, high) for low, high in INTERVALS.tolist()),
         ),
