@@ -136,7 +136,7 @@ def fed_avg(study: Study, train: Split) -> Model:
         agreement, Mlp(hidden=(), activation="relu"), method=decode_named(METHODS, FED_AVG, "example", "method")
     )
     clients = {name: make_points(x, np.eye(2)[y]) for name, (x, y) in train.items()}
-    state = simulate(jax.random.key(0), rounds, rounds.method, clients, Ledger())  # type: ignore[arg-type]
+    state = simulate(jax.random.key(0), rounds, clients, Ledger())
     return lambda name, x: np.asarray(jax.nn.softmax(rounds.model.apply(state.params, x)))[:, 1]
 
 

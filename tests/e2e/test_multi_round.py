@@ -237,7 +237,7 @@ def test_a_refused_reply_of_a_single_exchange_is_noted(tmp_path, monkeypatch, ar
             **rest,
         )
 
-    monkeypatch.setattr("coreshot.runtime.executors.encode_message", spoilt)
+    monkeypatch.setattr("coreshot.runtime.replies.encode_message", spoilt)
     run([small_preset(arm)], tmp_path)
     ledger = next(tmp_path.rglob("ledger.jsonl")).read_text()
     assert '"refused"' in ledger

@@ -230,12 +230,12 @@ def test_a_canary_is_far_off_and_of_the_rarest_class():
 
 
 @pytest.fixture(scope="module")
-def data(make_points):
+def data(sample_points):
     """Client a has one record of class 1; client b is like any other."""
-    lonely = make_points("classification", 0, 24)
+    lonely = sample_points("classification", 0, 24)
     label = np.zeros(24, int)
     label[5] = 1
-    other = make_points("classification", 1, 24)
+    other = sample_points("classification", 1, 24)
     return FederatedData("classification", {"a": make_points(lonely.x, np.eye(2)[label]), "b": other}, other, None)
 
 
@@ -445,8 +445,8 @@ def test_a_state_that_nobody_has_described_is_refused(make_study, data):
         record_statistics(subject, {}, subject.target_record)
 
 
-def test_regression_has_an_audit_too(make_study, make_points, tmp_path):
-    points = make_points("regression", 0, 20)
+def test_regression_has_an_audit_too(make_study, sample_points, tmp_path):
+    points = sample_points("regression", 0, 20)
     data = FederatedData("regression", {"a": points}, points, None)
     found = run_audit(make_subject(make_study("regression", learner=CLASS_MEAN), data), 30, tmp_path)
     assert found.classes_of_one == {}
