@@ -26,7 +26,7 @@ from coreshot.methods import private_spectral
 from coreshot.privacy.accounting import Privacy, noise_multiplier
 from coreshot.privacy.gaussian_moments import LABEL_UNIT, UNIT, Deviations, deviations, exact_moments
 from coreshot.runtime.compilation import keep_compiled
-from coreshot.spectral import private_posterior as private_head
+from coreshot.spectral import private_posterior
 from coreshot.types import Points
 
 CONSTANTS = ("RIDGE", "FLOOR", "COUNT_NOISE", "MORE_LOGARITHM", "LESS_DISCRIMINANT", "LESS_FREQUENCY", "CROSS_SHARE")
@@ -55,7 +55,7 @@ def _quality(
     noise = deviations(noise_multiplier(Privacy(epsilon=epsilon, delta=DELTA)), share, num_noises)
     found = []
     for seed in SEEDS:
-        head = private_head.fit_private_posterior(lambda rows: rows, *_noisy(moments, noise, seed), noise)  # type: ignore[arg-type]
+        head = private_posterior.fit_private_posterior(lambda rows: rows, *_noisy(moments, noise, seed), noise)  # type: ignore[arg-type]
         seen = metrics(model, sums(model, head, judged, None))
         found.append([seen.accuracy, seen.nll, seen.ece])
     return np.mean(found, axis=0).round(4).tolist()
@@ -63,7 +63,7 @@ def _quality(
 
 @contextmanager
 def _changed(name: str, factor: float) -> Iterator[None]:
-    module = private_spectral if name == "CROSS_SHARE" else private_head
+    module = private_spectral if name == "CROSS_SHARE" else private_posterior
     usual = getattr(module, name)
     # A share is moved between 0 and 1: its odds are changed.
     value = (

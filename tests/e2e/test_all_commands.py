@@ -107,7 +107,7 @@ def test_only_commands_without_a_thing_to_name_are_left_out():
 @pytest.mark.parametrize("machine", [[], ["--json"]], ids=["words", "json"])
 def test_what_is_not_there_gets_one_sentence_and_exit_code_2(call, path, machine, no_leftovers, monkeypatch):
     monkeypatch.chdir(no_leftovers)
-    monkeypatch.setenv("CORESHOT_DATA", str(no_leftovers / "shelf"))
+    monkeypatch.setenv("CORESHOT_DATA", str(no_leftovers / "store"))
     code, said, errors = call(*path, *NOT_THERE[path], *machine)
     assert (code, said) == (2, "")
     assert errors.startswith("coreshot: ")
@@ -122,7 +122,7 @@ def test_a_place_that_cannot_be_written_gets_one_sentence(call, tmp_path):
 
 
 def test_lists_as_json(call, monkeypatch, tmp_path):
-    monkeypatch.setenv("CORESHOT_DATA", str(tmp_path / "shelf"))
+    monkeypatch.setenv("CORESHOT_DATA", str(tmp_path / "store"))
     code, said, _ = call("list", "--json")
     assert code == 0
     assert "BPC-FL + HMC" in json.loads(said)["moons"]["arms"]
