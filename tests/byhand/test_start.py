@@ -25,7 +25,9 @@ def test_places_are_half_way_between_neighbours_of_the_class(seed):
 
 
 def test_an_only_example_is_never_a_start():
-    places = np.stack([start(jax.random.key(seed), [1])[0] for seed in range(200)])
+    label = jax.nn.one_hot(jnp.asarray([1]), 2)
+    draw = jax.vmap(lambda key: between_neighbours(key, POINTS, label, 0.3)[0])
+    places = np.asarray(draw(jax.random.split(jax.random.key(0), 200)))
     assert np.min(np.linalg.norm(places - 9.0, axis=1)) > 0
     assert np.std(places, axis=0) == pytest.approx([0.3, 0.3], rel=0.2)  # 200 draws: 5 % of one deviation
 
