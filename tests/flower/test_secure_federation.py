@@ -12,12 +12,9 @@ TINY = """
 base = "moons_quick"
 title = "moons, tiny"
 
-[learner.bpc]
-num_updates = 3
-num_trajectories = 2
-
-[learner.bpc.experts]
-num_trajectories = 3
+[learner.subset] # its choice depends on the key, and it compiles nothing: what a learner computes, test_workers compares
+name = "random_subset"
+num_points = 6
 
 [method.fed_avg]
 num_rounds = 3
@@ -26,8 +23,8 @@ num_rounds = 3
 num_steps = 5
 
 [[arm]]
-label = "BPC-FL + SGD"
-learner = "bpc"
+label = "subset + SGD"
+learner = "subset"
 inference = "sgd"
 weighting = "mass"
 
