@@ -12,7 +12,7 @@ TINY = """
 base = "moons_quick"
 title = "moons, tiny"
 
-[learner.subset] # its choice depends on the key, and it compiles nothing: what a learner computes, test_workers compares
+[learner.subset] # it depends on the key and compiles nothing; test_workers compares what a learner computes
 name = "random_subset"
 num_points = 6
 
