@@ -134,7 +134,7 @@ def _run_one_shot(
     progress.begin(f"{job.arm.label}: infer and evaluate", 1)
     # Named after the one-shot part, so that a jump start begins where the arm without it ended.
     key = named_key(job.key, f"inference {job.arm.learner} {job.arm.inference} {job.arm.weighting}")
-    method = OneShot(learner=study.learner)
+    method = OneShot(learner=job.preset.learners[str(job.arm.learner)])
     began = time.perf_counter()
     posterior, info = jax.block_until_ready(method.posterior(key, job.model, state, job.point_inference))
     seconds = time.perf_counter() - began

@@ -30,8 +30,8 @@ from coreshot.keys import client_key, named_key
 from coreshot.learners import LEARNERS, Learner
 from coreshot.learners.loop import distill
 from coreshot.learners.protocol import LearningCost
-from coreshot.methods.one_round import exchange_once
-from coreshot.methods.protocol import Answers, Invitation, MethodCost, OnChunk, PointInference, Weighting
+from coreshot.methods.one_round import OneRoundMethod, exchange_once
+from coreshot.methods.protocol import Answers, MethodCost, OnChunk, PointInference, Weighting
 from coreshot.models import LogDensity, Model
 from coreshot.privacy.guarded_records import Records
 from coreshot.privacy.releases import Release
@@ -197,31 +197,22 @@ def _learner(value: Any) -> Any:
 
 
 @settings
-class OneShot:
-    learner: Annotated[Any, PlainValidator(_learner)]  # a Learner; a study file's [learner] is short for this method
-
-    @property
-    def num_rounds(self) -> int:
-        return 1
+class OneShot(OneRoundMethod):
+    learner: Annotated[Learner, PlainValidator(_learner)]  # a study file's [learner] is short for this method
 
     @property
     def num_chunks(self) -> int:
-        return max(1, int(self.learner.num_chunks))
+        return max(1, self.learner.num_chunks)
 
     def releases(self, model: Model) -> tuple[Release, ...]:
-        return self._typed.releases(model)
-
-    @property
-    def _typed(self) -> Learner:
-        learner: Learner = self.learner
-        return learner
+        return self.learner.releases(model)
 
     def encode_settings(self, encode_part: Callable[[Any], dict[str, Any]]) -> dict[str, Any]:
         return {"learner": encode_named(LEARNERS, self.learner, encode_part)}
 
     def cost(self, model: Model, clients: Sequence[int]) -> MethodCost:
         """Of the clients; the server's inference is not part of the study."""
-        learner = self._typed
+        learner = self.learner
         costs = [learner.cost(model, num_examples) for num_examples in clients]
         coresets = [
             example_coreset(cost, model, learner.num_points or num_examples)
@@ -243,14 +234,10 @@ class OneShot:
         """What the learner needs of a client's records. A private one needs nothing: a refusal that depends on one
         record would tell of it."""
         if any(release.is_exact for release in self.releases(model)):
-            check_fits_learner(points, kind=model.kind, num_points=self._typed.num_points, client=client)
+            check_fits_learner(points, kind=model.kind, num_points=self.learner.num_points, client=client)
 
     def init(self, key: PRNGKey, model: Model, shared_key: PRNGKey) -> OneShotState:
         return OneShotState()
-
-    def send(self, key: PRNGKey, model: Model, state: OneShotState, clients: Sequence[str]) -> Invitation | None:
-        """An invitation without content: all that a client needs is in the study."""
-        return None if state.is_done else Invitation(tuple(clients), Message("invitation", 0, {}))
 
     def reply(
         self,
@@ -266,14 +253,14 @@ class OneShot:
         message = inbox[-1]
         keys = {name: client_key(key, message.round, name) for name in clients}
         where = f"round {message.round}"
-        learned = distill(model, self._typed, clients, keys, shared_key, on_chunk=on_chunk, where=where)
+        learned = distill(model, self.learner, clients, keys, shared_key, on_chunk=on_chunk, where=where)
         return {
-            name: (coreset_message(one.coreset, model, message.round, self._typed.coding), one.notes)
+            name: (coreset_message(one.coreset, model, message.round, self.learner.coding), one.notes)
             for name, one in learned.items()
         }
 
     def read(self, model: Model, client: str, message: Message) -> Coreset:
-        return message_coreset(message, model, client, self._typed.coding)
+        return message_coreset(message, model, client, self.learner.coding)
 
     def receive(self, key: PRNGKey, model: Model, state: OneShotState, replies: Mapping[str, Coreset]) -> OneShotState:
         if not replies:
