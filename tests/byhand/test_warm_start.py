@@ -1,5 +1,6 @@
 """The jump start: weights of one sample become those of round 1; a posterior of several is refused."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -38,7 +39,7 @@ def test_its_rounds_are_those_of_a_cold_start_from_the_same_weights(method, slop
         warm_start(method, SamplePosterior(slope, {"w": jnp.array([[7.0]])})),
     )
     assert (cold.round, cold.end) == (0, 4)
-    one, two = (method.send(None, slope, state, ("b", "a")) for state in (cold, warm))
+    one, two = (method.send(jax.random.key(0), slope, state, ("b", "a")) for state in (cold, warm))
     assert (one.clients, one.message.kind, one.message.arrays) == (two.clients, two.message.kind, two.message.arrays)
     assert (one.message.round, two.message.round) == (0, 1)
 

@@ -3,6 +3,7 @@
 import re
 from importlib import import_module
 
+import jax
 import numpy as np
 import pytest
 
@@ -93,7 +94,9 @@ def test_a_file_format_is_one_function_and_one_line(document, tmp_path, monkeypa
 
 def test_a_feature_map_has_the_shape_that_it_says(document):
     squares = run_example(document, "A feature map")["Squares"](dimension=4)
-    np.testing.assert_allclose(squares.apply(squares.draw(None, (2,)), np.array([[2.0, 3.0]])), [[2, 3, 4, 9]])
+    np.testing.assert_allclose(
+        squares.apply(squares.draw(jax.random.key(0), (2,)), np.array([[2.0, 3.0]])), [[2, 3, 4, 9]]
+    )
 
 
 def test_the_files_that_the_document_names_exist(document, source):

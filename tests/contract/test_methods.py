@@ -191,7 +191,7 @@ def test_order_of_arrival_does_not_matter_but_who_replied_does(case, first_repli
         return (
             (state.control, state.cohort)
             if case == "mime"
-            else first_replies[0].method.posterior(None, first_replies[0].model, state)[0]
+            else first_replies[0].method.posterior(jax.random.key(0), first_replies[0].model, state)[0]
         )
 
     assert same(result("abc"), result("cab"))

@@ -45,7 +45,9 @@ def study(make_spectral):
 
 @pytest.fixture(scope="module")
 def replies(study, clients):
-    invitation = study.method.send(None, study.model, study.method.init(None, study.model, study.shared_key), NAMES)
+    invitation = study.method.send(
+        jax.random.key(0), study.model, study.method.init(jax.random.key(0), study.model, study.shared_key), NAMES
+    )
     answers = study.method.reply(
         jax.random.key(0),
         study.model,
@@ -58,13 +60,13 @@ def replies(study, clients):
 
 
 def state_of(study, replies, names):
-    start = study.method.init(None, study.model, study.shared_key)
+    start = study.method.init(jax.random.key(0), study.model, study.shared_key)
     contents = {name: study.method.read(study.model, name, replies[name]) for name in names}
-    return study.method.receive(None, study.model, start, contents)
+    return study.method.receive(jax.random.key(0), study.model, start, contents)
 
 
 def head_of(study, state):
-    return study.method.posterior(None, study.model, state)[0]
+    return study.method.posterior(jax.random.key(0), study.model, state)[0]
 
 
 def test_settings_and_study_survive_their_dictionary(study):
@@ -97,7 +99,7 @@ def test_the_same_data_give_the_same_bytes_whatever_the_key(study, clients, repl
 def test_neither_order_nor_occasion_matters_but_who_takes_part_does(study, replies):
     together = head_of(study, state_of(study, replies, NAMES)).mean
     first = {name: study.method.read(study.model, name, replies[name]) for name in NAMES[:3]}
-    late = study.method.receive(None, study.model, state_of(study, replies, NAMES[3:]), first)
+    late = study.method.receive(jax.random.key(0), study.model, state_of(study, replies, NAMES[3:]), first)
     np.testing.assert_allclose(head_of(study, late).mean, together, rtol=1e-9)
     np.testing.assert_array_equal(head_of(study, state_of(study, replies, NAMES[::-1])).mean, together)
     assert not np.allclose(head_of(study, state_of(study, replies, NAMES[1:])).mean, together, rtol=1e-3)
@@ -137,7 +139,7 @@ def test_few_clients_are_left_out_one_by_one_and_many_by_name(study, replies):
     one_by_one = state_of(study, replies, NAMES[:4])
     for name in NAMES[4:]:
         one_by_one = study.method.receive(
-            None, study.model, one_by_one, {name: study.method.read(study.model, name, replies[name])}
+            jax.random.key(0), study.model, one_by_one, {name: study.method.read(study.model, name, replies[name])}
         )
     assert all(np.array_equal(one_by_one.groups[number].joint, many.groups[number].joint) for number in many.groups)
 
@@ -220,7 +222,7 @@ def test_regression(make_spectral, sample_points):
 def test_features_that_do_not_fit_are_refused(make_spectral):
     study = make_spectral(features={"name": "random_conv", "dimension": 8})
     with pytest.raises(CoreshotError, match=r"random_conv wants images"):
-        study.method.init(None, study.model, study.shared_key)
+        study.method.init(jax.random.key(0), study.model, study.shared_key)
 
 
 def test_a_head_survives_its_file(study, replies, clients):

@@ -64,8 +64,8 @@ def clients(sample_points):
 
 
 def replies_of(study, clients, key=0):
-    state = study.method.init(None, study.model, study.shared_key)
-    invitation = study.method.send(None, study.model, state, tuple(clients))
+    state = study.method.init(jax.random.key(0), study.model, study.shared_key)
+    invitation = study.method.send(jax.random.key(0), study.model, state, tuple(clients))
     asked = guard_records(clients, study.releases)
     answers = study.method.reply(
         jax.random.key(key), study.model, asked, [invitation.message], study.shared_key, lambda clients: None
@@ -76,9 +76,9 @@ def replies_of(study, clients, key=0):
 
 def received(study, replies, state=None):
     return study.method.receive(
-        None,
+        jax.random.key(0),
         study.model,
-        state or study.method.init(None, study.model, study.shared_key),
+        state or study.method.init(jax.random.key(0), study.model, study.shared_key),
         {name: study.method.read(study.model, name, reply) for name, reply in replies.items()},
     )
 
@@ -337,7 +337,7 @@ def test_regression_is_refused(make_pooled, sample_points):
     with pytest.raises(
         CoreshotError, match=r"private_pooled_dm matches the means of classes.*; use a classification study\.$"
     ):
-        study.method.init(None, study.model, study.shared_key)
+        study.method.init(jax.random.key(0), study.model, study.shared_key)
     with pytest.raises(CoreshotError, match="use a classification study"):
         distill(study, np.zeros((5, 2)), np.zeros((5, 1)), client="a")
 

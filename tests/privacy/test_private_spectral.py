@@ -50,8 +50,8 @@ def clients(sample_points):
 
 
 def replies_of(study, clients, key=0):
-    state = study.method.init(None, study.model, study.shared_key)
-    invitation = study.method.send(None, study.model, state, tuple(clients))
+    state = study.method.init(jax.random.key(0), study.model, study.shared_key)
+    invitation = study.method.send(jax.random.key(0), study.model, state, tuple(clients))
     asked = guard_records(clients, study.releases)
     answers = study.method.reply(
         jax.random.key(key), study.model, asked, [invitation.message], study.shared_key, lambda clients: None
@@ -62,7 +62,9 @@ def replies_of(study, clients, key=0):
 
 def received(study, replies):
     contents = {name: study.method.read(study.model, name, reply) for name, reply in replies.items()}
-    return study.method.receive(None, study.model, study.method.init(None, study.model, study.shared_key), contents)
+    return study.method.receive(
+        jax.random.key(0), study.model, study.method.init(jax.random.key(0), study.model, study.shared_key), contents
+    )
 
 
 def exact_sums(study, clients):
@@ -111,11 +113,13 @@ def test_order_and_lateness_do_not_matter_and_a_client_can_leave(make_private, c
     assert left.clients == without.clients
     assert np.allclose(fit_of(study, left).mean, fit_of(study, without).mean, atol=1e-6)
     with pytest.raises(CoreshotError, match="client d: is in the sums already"):
-        study.method.receive(None, study.model, state, {"d": study.method.read(study.model, "d", replies["d"])})
+        study.method.receive(
+            jax.random.key(0), study.model, state, {"d": study.method.read(study.model, "d", replies["d"])}
+        )
 
 
 def fit_of(study, state):
-    return study.method.posterior(None, study.model, state)[0]
+    return study.method.posterior(jax.random.key(0), study.model, state)[0]
 
 
 def test_a_masked_message_looks_like_noise_and_the_sum_does_not_need_it_to(make_private, clients):
@@ -245,7 +249,7 @@ def test_the_header_carries_every_release(make_private, sample_points):
 def test_regression_is_refused(make_study):
     study = replace(make_study("regression"), method=decode_named(METHODS, PRIVATE, "test", "method"))
     with pytest.raises(CoreshotError, match="use a classification study"):
-        study.method.init(None, study.model, study.shared_key)
+        study.method.init(jax.random.key(0), study.model, study.shared_key)
 
 
 @pytest.mark.parametrize(

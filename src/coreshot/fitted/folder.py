@@ -184,7 +184,7 @@ def _without_none(values: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def inference_of(model: ModelFolder) -> Inference | None:
+def stored_inference(model: ModelFolder) -> Inference | None:
     return (
         decode_named(INFERENCES, model.inference, f"{model.path}, inference", "inference")
         if model.inference is not None
@@ -193,4 +193,4 @@ def inference_of(model: ModelFolder) -> Inference | None:
 
 
 def refit(model: ModelFolder, coresets: Mapping[str, bytes]) -> FittedModel:
-    return write_model(model.path, model.study_file, coresets, inference_of(model), model.weighting, model.seed)
+    return write_model(model.path, model.study_file, coresets, stored_inference(model), model.weighting, model.seed)

@@ -24,7 +24,7 @@ from coreshot.types import Points, PRNGKey
 Start: TypeAlias = Literal["mean", "between", "records", "informative"]
 START_CONTENT: dict[Start, str] = {
     "mean": "the mean of the inputs, around which points start",
-    "between": "midpoints of two records of a class, at which points start",
+    "between": "midpoints of records of a class, at which points start",
     "records": "raw records, at which points start",
     "informative": "the mean of the inputs, around which lie the candidates for the start",
 }
