@@ -34,7 +34,7 @@ from coreshot.models.networks import Mlp
 from coreshot.study import Agreement, Study
 from coreshot.types import Params, Points, make_points
 
-MOST_MEMORY = 1_600_000_000  # bytes of one worker; beyond it, compiled programs are freed after a test file
+MOST_MEMORY = 1_200_000_000  # bytes of one worker; beyond it, compiled programs are freed after a test file
 # Tests compile much and compute little, so programs are compiled fast and run slowly, unless a file asks for
 # `pytestmark = pytest.mark.optimized`. One directory keeps them for all processes: a maximal size makes jax lock it.
 COMPILATION = {

@@ -105,7 +105,7 @@ def stop_and_save(tmp_path):
     def run(learner, state):
         stop = threading.Event()
         stop.set()
-        Resumable(learner, tmp_path / "state", "work", stop).step(np.zeros(1), None, state)
+        Resumable(learner, tmp_path / "state", "work", stop).step(jax.random.split(jax.random.key(0), 1), None, state)
 
     return run
 

@@ -87,7 +87,7 @@ def last_layer(params: Params) -> str:
 
 def last_layer_deviations(
     model: Model, params: Params, points: Points, key: PRNGKey, num_samples: int
-) -> Float[Array, "samples features+1 outputs"]:
+) -> Float[Array, "samples inputs outputs"]:
     """Draws of N(0, (A (x) B + prior)^-1). In the eigenvectors of A and B, entries are independent, with precisions
     a_i b_j + prior."""
     features = jnp.concatenate([model.embed(params, points.x), jnp.ones((points.num_points, 1))], axis=1)

@@ -138,7 +138,8 @@ def message_coreset(message: Message, model: Model, client: str, coding: PointCo
 
 def _inputs(
     arrays: Mapping[str, Array], model: Model, coding: PointCoding | None, where: str
-) -> Float[Array, "points ..."]:
+) -> Float[Array, "*points"]:
+    """The pseudo-inputs as they arrived; their shape is checked by the caller."""
     if coding is None:
         return arrays["x"]
     labels = arrays["labels" if "labels" in arrays else "y"]
