@@ -13,7 +13,7 @@ from contextlib import suppress
 
 import psutil
 
-INTERVAL = 1.0  # seconds between two samples
+INTERVAL = 2.0  # seconds between two samples; reading the memory of all processes takes time itself
 
 
 def memory(processes: set[psutil.Process]) -> int:
@@ -30,9 +30,9 @@ def watch(command: list[str]) -> tuple[int, float, int]:
     start, peak = time.monotonic(), 0
     seen: set[psutil.Process] = set()  # a process stays here when its parent ends before it, as a daemon's does
     with psutil.Popen(command) as running:
+        seen.add(psutil.Process(running.pid))
         while True:
-            seen |= {process for parent in (running, *seen) for process in descendants(parent)}
-            seen = {process for process in seen if process.is_running()}
+            seen = with_descendants({process for process in seen if process.is_running()})
             peak = max(peak, memory(seen))
             try:
                 return running.wait(timeout=INTERVAL), time.monotonic() - start, peak
@@ -42,11 +42,17 @@ def watch(command: list[str]) -> tuple[int, float, int]:
                 return running.wait(), time.monotonic() - start, peak
 
 
-def descendants(parent: psutil.Process) -> list[psutil.Process]:
-    """A process and all that it has started; none when it has ended."""
-    with suppress(psutil.Error):
-        return [psutil.Process(parent.pid), *parent.children(recursive=True)]
-    return []
+def with_descendants(roots: set[psutil.Process]) -> set[psutil.Process]:
+    """These processes and all that they have started, by one look at all processes of the machine."""
+    children: dict[int, list[psutil.Process]] = {}
+    for process in psutil.process_iter(["ppid"]):
+        children.setdefault(process.info["ppid"], []).append(process)
+    found, waiting = set(roots), list(roots)
+    while waiting:
+        new = [child for child in children.get(waiting.pop().pid, []) if child not in found]
+        found.update(new)
+        waiting += new
+    return found
 
 
 if __name__ == "__main__":
