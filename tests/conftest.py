@@ -17,6 +17,7 @@ from typing import Any
 import h5py
 import jax
 import jax.numpy as jnp
+import jaxtyping
 import numpy as np
 import psutil
 import pyarrow
@@ -61,6 +62,15 @@ def pytest_configure(config: pytest.Config) -> None:
             if not entry.with_name(entry.name.removesuffix("-cache") + "-atime").exists():
                 entry.unlink()
     configure_jax(**COMPILATION, jax_compilation_cache_dir=str(cache))
+
+
+# Where shapes in signatures are checked: these folders call every function; elsewhere the same ones run many times.
+CHECKED = ("byhand", "contract", "truth", "wire")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _shape_checks(request: pytest.FixtureRequest) -> None:
+    jaxtyping.config.update("jaxtyping_disable", request.path.parent.name not in CHECKED)
 
 
 @pytest.fixture(scope="module", autouse=True)
