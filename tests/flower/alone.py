@@ -47,7 +47,7 @@ def main(folder: Path, preset: str) -> None:
     if "--namespace" in sys.argv:
         raise_loopback()
     federation, certs, strangers = folder / "federation", folder / "certs", folder / "strangers"
-    names = ",".join(f"client-{index}" for index in range(3))
+    names = ",".join(f"client-{index}" for index in range(5))
     commands = {
         "certs": ["certs", certs, "--sites", names],
         "strangers": ["certs", strangers, "--sites", "client-0"],

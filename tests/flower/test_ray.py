@@ -1,4 +1,4 @@
-"""A dozen clients on Flower's Ray engine: the local runner's results."""
+"""Fifty clients on Flower's Ray engine: the local runner's results."""
 
 import time
 
@@ -6,10 +6,10 @@ import pytest
 
 pytest.importorskip("ray", reason="Ray is not installed; install coreshot[flower-sim]")
 
-NUM_CLIENTS = 12
+NUM_CLIENTS = 50
 
 
-def test_a_dozen_clients_give_the_local_runners_results(
+def test_fifty_clients_give_the_local_runners_results(
     coreshot, cheap, tmp_path, run_locally, check_same_run, record_property
 ):
     began = time.monotonic()

@@ -5,25 +5,23 @@ import os
 
 from coreshot.experiments.preset import load_preset
 
-CLIENTS = "task.num_clients=3"
-
 
 def test_a_superlink_that_dies_costs_only_what_had_not_arrived(
     federation, coreshot, cheap, tmp_path, run_locally, check_same_run, messages_in, wait_until
 ):
-    preset, gate, out = load_preset(str(cheap), [CLIENTS]), tmp_path / "gate", tmp_path / "run"
+    preset, gate, out = load_preset(str(cheap)), tmp_path / "gate", tmp_path / "run"
     gate.touch()
-    for index in range(3):
-        fault = {"FAULT": "hang", "FAULT_GATE": str(gate)} if index > 1 else {}
+    for index in range(5):
+        fault = {"FAULT": "hang", "FAULT_GATE": str(gate)} if index > 2 else {}
         federation.start(
             f"client-{index}",
             federation.data_of(preset, f"client-{index}"),
             FAULT_MARK=str(tmp_path / f"mark-{index}"),
             **fault,
         )
-    command = federation.run_command(cheap, out, "--set", CLIENTS, "--answer-seconds", 400)
+    command = federation.run_command(cheap, out, "--answer-seconds", 400)
     with federation.started(command) as process:
-        wait_until(lambda: len(messages_in(out)) == 2, 300, "two coresets")
+        wait_until(lambda: len(messages_in(out)) == 3, 300, "three coresets")
         processes = json.loads((tmp_path / "federation" / "federation.json").read_text())["processes"]
         os.kill(next(one["pid"] for one in processes if one["role"] == "superlink"), 9)
         _, stderr = process.communicate(timeout=300)
@@ -35,6 +33,6 @@ def test_a_superlink_that_dies_costs_only_what_had_not_arrived(
     found = coreshot(*command)
     assert found.returncode == 0, found.stderr
     assert {name: messages_in(out)[name].stat().st_mtime_ns for name in before} == before
-    assert [len((tmp_path / f"mark-{index}").read_text().splitlines()) for index in range(2)] == [1, 1]
-    local, _ = run_locally(cheap, CLIENTS)
+    assert [len((tmp_path / f"mark-{index}").read_text().splitlines()) for index in range(3)] == [1, 1, 1]
+    local, _ = run_locally(cheap)
     check_same_run(local, out)

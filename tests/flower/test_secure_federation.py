@@ -1,4 +1,4 @@
-"""Three sites over TLS with node authentication, in their own network namespace: bit for bit the local results."""
+"""Five sites over TLS with node authentication, in their own network namespace: bit for bit the local results."""
 
 import json
 import shutil
@@ -12,12 +12,12 @@ TINY = """
 base = "moons_quick"
 title = "moons, tiny"
 
-[task]
-num_clients = 3
+[learner.bpc]
+num_updates = 3
+num_trajectories = 2
 
-[learner.subset] # it depends on the key and compiles nothing; test_workers compares what a learner computes
-name = "random_subset"
-num_points = 6
+[learner.bpc.experts]
+num_trajectories = 3
 
 [method.fed_avg]
 num_rounds = 3
@@ -26,8 +26,8 @@ num_rounds = 3
 num_steps = 5
 
 [[arm]]
-label = "subset + SGD"
-learner = "subset"
+label = "BPC-FL + SGD"
+learner = "bpc"
 inference = "sgd"
 weighting = "mass"
 
@@ -81,10 +81,10 @@ def test_every_command_says_the_truth_by_its_exit_code(said):
 
 
 def test_coresets_weights_ledgers_and_rows_are_the_local_runners(said, folder, check_same_run):
-    """One shot from three sites, and three rounds of FedAvg with two."""
+    """One shot from five sites, and three rounds of FedAvg with two."""
     assert said["run"]["code"] == 0, said["run"]
     check_same_run(folder / "local", folder / "run")
-    assert len(list(folder.glob("run/messages/*/round-0/*.safetensors"))) == 3
+    assert len(list(folder.glob("run/messages/*/round-0/*.safetensors"))) == 5
     assert (folder / "run" / "report.html").is_file()
 
 
@@ -99,7 +99,7 @@ def test_a_node_whose_key_is_not_registered_is_refused(said):
     assert said["stranger"]["code"] != 0
     assert "Failed to activate SuperNode" in said["stranger"]["stdout"] + said["stranger"]["stderr"]
     nodes = json.loads(said["status"]["stdout"])["nodes"]
-    assert sorted(node["name"] for node in nodes) == [f"client-{index}" for index in range(3)]
+    assert sorted(node["name"] for node in nodes) == [f"client-{index}" for index in range(5)]
     assert {node["status"] for node in nodes} == {"online"}
 
 
@@ -120,7 +120,7 @@ def test_no_connection_leaves_the_machine(said, has_namespaces):
 def test_negative_control_one_changed_byte_is_seen(folder, tmp_path, check_same_run):
     other = shutil.copytree(folder / "local", tmp_path / "other")
     check_same_run(folder / "local", other)
-    message = next(other.glob("messages/*/round-0/client-2.safetensors"))
+    message = next(other.glob("messages/*/round-0/client-3.safetensors"))
     data = bytearray(message.read_bytes())
     data[-1] ^= 1
     message.write_bytes(data)
