@@ -1,10 +1,10 @@
 """Intercepts with which the mean probability of each class over all records is its share of them.
 
 The server has sums, not scores. It takes the scores of a class as Gaussian, with the mean and the covariance that
-follow from the sums. A site has its scores. For the head of its own records alone it finds the intercepts that are exactly
-right, and sends by how much the Gaussian ones are off; the server adds the mean of these over sites. How much that is
-depends on the base rate, and the site does not know that of all sites. So for two classes it weighs its records to
-several base rates, LOG_ODDS, and the server interpolates. For more classes it takes its own base rates.
+follow from the sums. A site has its scores. For the head of its own records alone it finds the intercepts that are
+exactly right, and sends by how much the Gaussian ones are off; the server adds the mean of these over sites. How much
+that is depends on the base rate, and the site does not know that of all sites. So for two classes it weighs its records
+to several base rates, LOG_ODDS, and the server interpolates. For more classes it takes its own base rates.
 """
 
 from __future__ import annotations
