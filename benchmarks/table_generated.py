@@ -47,7 +47,7 @@ def dirty_table(seed: int) -> Table:
         + 0.9 * (smoker - 0.3)
         + np.asarray([-0.6, -0.2, 0.2, 0.6])[ward]
     )
-    outcome = draws.random(size) < 1 / (1 + np.exp(-score + 0.4))
+    outcome = draws.random(size) < 1 / (1 + np.exp(-1.3 * score + 0.4))
     wards = np.asarray(["surgery", "medicine", "neurology", "day clinic"])
     cells: Cells = {
         "age": age,

@@ -25,7 +25,7 @@ import tomli_w
 from table_generated import LOGISTIC_ROWS, dirty_table, logistic_table
 from table_peers import Data, Forecast, run_peers, score
 from table_sources import Cells, Table, load_table, widen
-from table_splits import split_table
+from table_splits import Split, split_table
 
 from coreshot import distill, fit, read_study
 from coreshot.data.schema import Quantity
@@ -59,7 +59,8 @@ def run_job(job: Job, packages: Path, peers: dict[str, Any] | None) -> dict[str,
     table = make_table(job, packages)
     sites, test = split_table(table, job.split, job.seed)
     with tempfile.TemporaryDirectory() as folder:
-        ours, data, sizes, seconds = _run_ours(job, table, sites, test, Path(folder))
+        study = make_study(job, table, Path(folder))
+        ours, data, sizes, seconds = _run_ours(job, study, table, (sites, test), Path(folder))
     if peers is None:
         peers = run_peers(table.is_regression, data, _num_classes(table))
     return {
@@ -69,6 +70,7 @@ def run_job(job: Job, packages: Path, peers: dict[str, Any] | None) -> dict[str,
         "num_inputs": len(data.test_x[0]),
         "sites": [len(rows) for rows in sites],
         "num_test": len(test),
+        "study": study.hash[:12],
         "bytes": max(sizes),
         "ours": ours,
         **peers,
@@ -88,9 +90,9 @@ def _num_classes(table: Table) -> int:
 
 
 def _run_ours(
-    job: Job, table: Table, sites: list[np.ndarray], test: np.ndarray, folder: Path
+    job: Job, study: Study, table: Table, split: Split, folder: Path
 ) -> tuple[dict[str, float], Data, list[int], float]:
-    study = make_study(job, table, folder)
+    sites, test = split
     written = table.cells if table.dirty is None else table.dirty
     messages, parts, seconds = [], [], 0.0
     for index, rows in enumerate(sites):
@@ -99,14 +101,14 @@ def _run_ours(
         messages.append(distill(study, x, y, client=f"site-{index}"))
         seconds += time.perf_counter() - start
         parts.append((x, y))
-    test_x, test_y = _read(study, table, written if job.split == "dirty test" else table.cells, test, folder / "test")
+    test_x, test_y = _read(study, table, table.cells if job.split == "clean test" else written, test, folder / "test")
     start = time.perf_counter()
     model = fit(study, messages)
     on_test = forecast(model, test_x)
     seconds += time.perf_counter() - start
     train_x, train_y = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
     found = score(on_test, in_units(study, test_y), forecast(model, train_x), in_units(study, train_y))
-    if table.dirty is not None:  # the peers have what is true
+    if table.dirty is not None and job.split != "dirty peers":  # the peers have what is true
         parts = [_read(study, table, table.cells, rows, folder / f"clean-{i}") for i, rows in enumerate(sites)]
         test_x, test_y = _read(study, table, table.cells, test, folder / "clean-test")
     of_sites = [(x, in_units(study, y)) for x, y in parts]

