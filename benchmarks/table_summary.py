@@ -185,9 +185,7 @@ def _verdicts(groups: Sequence[Group], absent: Sequence[str]) -> str:
     )
     lines += [f"  - Not above it: {group.name}." for group in better if group not in above]
     failures = [
-        f"- {group.name}: "
-        + "; ".join(f"{check.name} by {check.shortfall}" for check in failed)
-        + "."
+        f"- {group.name}: " + "; ".join(f"{check.name} by {check.shortfall}" for check in failed) + "."
         for group in groups
         if (failed := [check for check in group.checks() if not check.is_kept])
     ]
