@@ -142,6 +142,15 @@ def test_wider_ranges_are_compared_with_the_same_splits(bench, accuracy, kept):
     assert f"**Ranges 4 times as wide: {kept} of 1 change by less than 0.005.**" in text
 
 
+@pytest.mark.parametrize(("size", "accuracy", "verdict"), [(40_000, 0.72, "kept"), (40_001, 0.719, "not kept")])
+def test_bytes_of_the_logistic_data(bench, size, accuracy, verdict):
+    plain = make_row() | {"table": "logistic", "bytes": size}
+    limited = make_row(accuracy=accuracy) | {"table": "logistic", "max_bytes": 9_000}
+    text = bench("table_summary").summarise([plain, limited], {"logistic": ["iid"]})
+    assert f"at most 40,000 bytes: {verdict}, {size:,}." in text
+    assert f"at least 0.72: {verdict}." in text
+
+
 def test_rows_that_are_there_are_not_computed_again(bench, tmp_path, monkeypatch, capsys):
     tables, computed = bench("tables"), []
 
