@@ -15,6 +15,7 @@ PresetName = Annotated[
 DataPath = Annotated[
     Path, typer.Argument(metavar="DATA", help="The records: CSV, parquet, npz, or a folder of images.")
 ]
+ModelPath = Annotated[Path, typer.Argument(metavar="MODEL", help="A folder that `coreshot fit` has written.")]
 Seeds = Annotated[
     str | None, typer.Option("--seeds", help="The seeds to run, such as 0,1; the default is the preset's.")
 ]
