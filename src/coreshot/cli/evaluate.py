@@ -87,8 +87,8 @@ def _parts(found: Evaluated, written: dict[str, str]) -> Iterator[Part]:
     yield found.overall.sentence
     yield rich_table("quality", measures_grid(found.overall))
     for title, grid in (
-        ("what was predicted for the records of each class", confusion_grid(found.overall)),
-        ("the model's mean probability of each class beside how often it is there", calibration_grid(found.overall)),
+        ("confusion matrix: records", confusion_grid(found.overall)),
+        ("calibration of each class", calibration_grid(found.overall)),
         ("each client's records", clients_grid(found.clients)),
     ):
         if grid is not None:

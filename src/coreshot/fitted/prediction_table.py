@@ -61,11 +61,17 @@ def tabulate_predictions(
         columns[UNLIKE] = ["yes" if one else "no" for one in unlike]
     if clash := next((name for name in ids if name in columns), None):
         raise CoreshotError(f"--id {clash}: the predictions have a column of this name too; rename it in the file.")
-    meanings = {name: f"from your file: which record a row is about ({name})." for name in ids}
+    meanings = {name: _id_meaning(cells) for name, cells in ids.items()}
     if set(ids) == {"record"}:
         meanings["record"] = "the number of the record in your file; the first one after the header is 1."
     meanings |= {name: _meaning(name, target) for name in columns}
     return PredictionTable({**{name: list(cells) for name, cells in ids.items()}, **columns}, meanings, _count(unlike))
+
+
+def _id_meaning(cells: Sequence[str]) -> str:
+    changed = any(disarm(cell) != cell for cell in cells)
+    mark = "; an apostrophe stands before what a spreadsheet would take for a formula" if changed else ""
+    return f"the record, named as in your file{mark}."
 
 
 def _count(unlike: Bool[np.ndarray, " n"] | None) -> int | None:

@@ -8,6 +8,7 @@ from coreshot.fitted.quality import Measure, Quality
 from coreshot.report.tables import NO_VALUE, Grid
 
 MOST_CLASSES = 15  # of a confusion matrix that people can read
+INTERVAL = "95\xa0%\xa0interval"  # with spaces at which no table breaks the line
 
 
 def measures_grid(quality: Quality) -> Grid:
@@ -21,7 +22,7 @@ def measures_grid(quality: Quality) -> Grid:
         ]
         for one in quality.measures
     ]
-    return Grid(["measure", "compared with", "this model", "95 % interval", "the other"], lines, first_number=2)
+    return Grid(["measure", "compared\xa0with", "this\xa0model", INTERVAL, "the\xa0comparison"], lines, first_number=2)
 
 
 def confusion_grid(quality: Quality) -> Grid | None:
@@ -43,7 +44,7 @@ def calibration_grid(quality: Quality) -> Grid | None:
     for one in quality.classes:
         measure = Measure("share", "", one.share, one.interval)
         lines.append([one.name, f"{one.mean_probability:.3f}", f"{one.share:.3f}", measure.shown_interval or NO_VALUE])
-    return Grid(["class", "mean probability", "share of the records", "95 % interval of the share"], lines)
+    return Grid(["class", "mean\xa0probability", "share of\xa0the\xa0records", INTERVAL], lines)
 
 
 def clients_grid(clients: Mapping[str, Quality]) -> Grid | None:
@@ -53,7 +54,7 @@ def clients_grid(clients: Mapping[str, Quality]) -> Grid | None:
     every = {one.name: one for quality in clients.values() for one in quality.measures}
     shown = [name for name in ("accuracy", "auc", "rmse", "mae", "nll", "ece", "coverage_90") if name in every]
     headings = ["records of", "records", *(every[name].heading.partition(",")[0] for name in shown)]
-    headings.insert(3, "the constant answer's")
+    headings.insert(3, f"{every[shown[0]].heading} of\xa0a\xa0constant\xa0answer")
     lines = []
     for client, quality in clients.items():
         first, *others = (_cell(quality.measure(name)) for name in shown)
