@@ -151,8 +151,8 @@ def test_a_point_estimate_claims_no_uncertainty(coreshot, study_path, write_site
 def test_a_private_model_knows_its_usual_novelty_too(coreshot, study_path, write_site, tmp_path):
     """With hardly any noise. Rows have norm one there, and the constant feature is another one."""
     text = study_path.read_text().replace('name = "spectral"\nmax_bytes = 2_000', 'name = "private_spectral"')
-    study_path.write_text(text + "\n[privacy]\nepsilon = 100.0\ndelta = 1e-3\n")
-    site = write_site("a", count=300)
+    study_path.write_text(text + "\n[privacy]\nepsilon = 32.0\ndelta = 1e-5\n")
+    site = write_site("a", count=3000)
     coreshot("distill", study_path, site, "--out", "a.coreset")
     coreshot("fit", "a.coreset", "--study", study_path, "--out", "model")
     fitted = open_model(tmp_path / "model").load()

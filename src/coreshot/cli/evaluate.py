@@ -41,7 +41,7 @@ def evaluate(
     ] = None,
     threshold: Annotated[
         float | None,
-        typer.Option("--threshold", help="The probability from which this class counts as predicted [default: 0.5]."),
+        typer.Option("--threshold", help="The probability from which this class counts as found; 0.5 if not given."),
     ] = None,
     as_json: Json = False,
 ) -> None:
