@@ -12,6 +12,7 @@ from coreshot.errors import CoreshotError
 PresetName = Annotated[
     str, typer.Argument(metavar="PRESET", help="A name from `coreshot list`, or the path of a TOML file.")
 ]
+StudyPath = Annotated[Path, typer.Argument(metavar="STUDY", help="The study's TOML file.")]
 DataPath = Annotated[
     Path, typer.Argument(metavar="DATA", help="The records: CSV, parquet, npz, or a folder of images.")
 ]
