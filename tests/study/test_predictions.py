@@ -10,8 +10,8 @@ from coreshot.fitted.folder import open_model
 from coreshot.fitted.prediction_table import disarm
 from coreshot.study.site_records import read_study_records
 
-IDS = ("=1+1", "-7", "@x", "007", "+49 30", '"a, b"', "-2.5e3")
-SHOWN = ("'=1+1", "-7", "'@x", "007", "'+49 30", "a, b", "-2.5e3")
+IDS = ("=1+1", "-7", "@x", "007", "+49 30", '"a, b"', "-2.5e3", "NA", "")
+SHOWN = ("'=1+1", "-7", "'@x", "007", "'+49 30", "a, b", "-2.5e3", "NA", "")
 
 REGRESSION = """
 format = 1
@@ -80,7 +80,7 @@ def test_formulas_are_disarmed_and_numbers_are_not(cell, shown):
 
 
 def test_ids_are_carried_and_columns_are_explained(coreshot, model, write_site, tmp_path):
-    test = write_site("test", count=14, seed=9, change=with_ids)
+    test = write_site("test", count=18, seed=9, change=with_ids)
     told = coreshot("predict", model, test, "--id", "patient", "--out", "pred.csv")
     rows = rows_of(tmp_path / "pred.csv")
     assert list(rows[0]) == [
@@ -105,16 +105,24 @@ def test_ids_are_carried_and_columns_are_explained(coreshot, model, write_site, 
     assert "an apostrophe stands before" in words
     assert "unlike the training data: 0" in told
     facts = json.loads(coreshot("predict", model, test, "--out", "again.csv", "--json"))
-    assert facts["records"] == 14
+    assert facts["records"] == 18
     assert set(facts["meanings"]) == set(rows_of(tmp_path / "again.csv")[0])
     assert [row["record"] for row in rows_of(tmp_path / "again.csv")][:3] == ["1", "2", "3"]
+
+
+def test_ids_and_clients_of_a_file_as_a_german_hospital_writes_it(coreshot, model, tmp_path):
+    lines = ["age;sex;pressure;ill;Fall-Nr.;client", "61,5;f;120,0;0;Ä-01;Köln", "44,0;m;118,5;1;Ä-02;Bonn"]
+    (tmp_path / "new.csv").write_bytes("\r\n".join(lines).encode("cp1252"))
+    coreshot("predict", model, "new.csv", "--id", "Fall-Nr.", "--out", "p.csv")
+    assert [row["Fall-Nr."] for row in rows_of(tmp_path / "p.csv")] == ["Ä-01", "Ä-02"]
+    assert set(json.loads(coreshot("evaluate", model, "new.csv", "--json"))["clients"]) == {"Köln", "Bonn"}
 
 
 def test_mistakes_get_one_sentence_and_nothing_is_written(coreshot, model, write_site, tmp_path):
     test = write_site(
         "test", count=5, change=lambda lines: [lines[0] + ",predicted", *(f"{line},1" for line in lines[1:])]
     )
-    assert "has no such column; it has age, sex" in coreshot(
+    assert "has no such column; give the name" in coreshot(
         "predict", model, test, "--id", "nobody", "--out", "p.csv", code=2
     )
     assert "have a column of this name too" in coreshot(

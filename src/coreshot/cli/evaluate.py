@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from coreshot.cli.options import DataPath, ModelPath
+from coreshot.cli.options import DataPath, ModelPath, SiteSettingsPath
 from coreshot.cli.output import Json, print_result, refuse_existing, value_lines, write_new
+from coreshot.cli.records import read_column, read_with_warnings
 from coreshot.errors import CoreshotError
 
 if TYPE_CHECKING:
@@ -43,6 +44,7 @@ def evaluate(
         float | None,
         typer.Option("--threshold", help="The probability from which this class counts as found; 0.5 if not given."),
     ] = None,
+    site_settings: SiteSettingsPath = None,
     as_json: Json = False,
 ) -> None:
     """Measure a model on records with known targets, in all and for each client; also as a page or a picture.
@@ -55,7 +57,6 @@ def evaluate(
     from coreshot.fitted.quality import THRESHOLD
     from coreshot.report.drawing import render
     from coreshot.report.model_page import evaluate_model, model_page
-    from coreshot.study.site_records import read_study_records
 
     if html is not None and html == picture:
         raise CoreshotError(f"{html}: is to be both the page and the picture; give two names.")
@@ -66,9 +67,11 @@ def evaluate(
     fitted = folder.load()
     if fitted.study.agreement.kind == "regression" and (positive is not None or threshold is not None):
         raise CoreshotError("--positive and --threshold: are for classes, and this study predicts a number; omit them.")
-    records = read_study_records(fitted.study, data)
+    records = read_with_warnings(fitted.study, data, site_settings)
     level = THRESHOLD if threshold is None else threshold
-    found = evaluate_model(fitted, records.x, records.y, _owners(data, by), positive=positive, threshold=level)
+    found = evaluate_model(
+        fitted, records.x, records.y, _owners(data, by, site_settings), positive=positive, threshold=level
+    )
     written = {}
     if html is not None:
         write_new(html, model_page(folder, fitted, found, data.name))
@@ -97,14 +100,11 @@ def _parts(found: Evaluated, written: dict[str, str]) -> Iterator[Part]:
     yield from value_lines(written)
 
 
-def _owners(data: Path, by: str | None) -> Any:
+def _owners(data: Path, by: str | None, site_settings: Path | None) -> Any:
     """The client of each record, as an array; None where the file does not name clients."""
     import numpy as np
 
-    from coreshot.data.files import read_columns
-
-    columns = read_columns(data) if data.is_file() else {}
-    cells = columns.get(by or "client")
+    cells = read_column(data, by or "client", site_settings) if data.is_file() else None
     if cells is None and by is not None:
-        raise CoreshotError(f"--by {by}: {data} has no such column; it has {', '.join(columns) or 'none'}.")
-    return None if cells is None else np.asarray(["(not given)" if cell is None else str(cell) for cell in cells])
+        raise CoreshotError(f"--by {by}: {data} has no such column; give the name of one as it is in the file.")
+    return None if cells is None else np.asarray([cell.strip() or "(not given)" for cell in cells])

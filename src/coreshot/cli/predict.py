@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from coreshot.cli.options import DataPath, ModelPath
+from coreshot.cli.options import DataPath, ModelPath, SiteSettingsPath
 from coreshot.cli.output import Json, make_table, print_result, refuse_existing, value_lines, write_new
+from coreshot.cli.records import read_column, read_with_warnings
 from coreshot.errors import CoreshotError
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ def predict(
         str | None,
         typer.Option("--id", metavar="COLUMN", help="The column that names the records; it is copied as it is."),
     ] = None,
+    site_settings: SiteSettingsPath = None,
     as_json: Json = False,
 ) -> None:
     """Predict the target of every record: class probabilities, or a value with a 90 % interval.
@@ -34,14 +36,14 @@ def predict(
     """
     from coreshot.fitted.folder import open_model
     from coreshot.fitted.prediction_table import tabulate_predictions
-    from coreshot.study.site_records import read_study_records
 
     beside = out.with_suffix(".columns.txt")  # the CSV file itself has no comments: many programs cannot read them
     refuse_existing(out)
     refuse_existing(beside)
     fitted = open_model(model).load()
-    records = read_study_records(fitted.study, data, needs_target=False)
-    table = tabulate_predictions(fitted, records.x, None if id_column is None else read_ids(data, id_column))
+    records = read_with_warnings(fitted.study, data, site_settings, needs_target=False)
+    ids = None if id_column is None else _read_ids(data, id_column, site_settings)
+    table = tabulate_predictions(fitted, records.x, ids)
     lines = [f"The columns of {out.name}", "", *(f"{name}: {text}" for name, text in table.meanings.items())]
     write_new(out, table.to_csv())
     write_new(beside, ("\n".join(lines) + "\n").encode())
@@ -56,13 +58,10 @@ def _parts(values: dict[str, Any], meanings: dict[str, str]) -> Iterator[Part]:
     yield make_table(("column", "what it says"), meanings.items())
 
 
-def read_ids(data: Path, name: str) -> dict[str, list[str]]:
-    """The cells of one column as the file has them; an empty one stays empty."""
-    from coreshot.data.files import read_columns
-
+def _read_ids(data: Path, name: str, site_settings: Path | None) -> dict[str, list[str]]:
     if data.is_dir():
         raise CoreshotError(f"--id {name}: {data} is a folder of images and has no columns; leave --id away.")
-    columns = read_columns(data)
-    if name not in columns:
-        raise CoreshotError(f"--id {name}: {data} has no such column; it has {', '.join(columns) or 'none'}.")
-    return {name: ["" if cell is None else str(cell) for cell in columns[name]]}
+    cells = read_column(data, name, site_settings)
+    if cells is None:
+        raise CoreshotError(f"--id {name}: {data} has no such column; give the name of one as it is in the file.")
+    return {name: cells}
