@@ -192,7 +192,16 @@ def test_a_quantity_is_measured_in_its_units():
     low, high = found.measure("coverage_90").interval
     assert low < 0.9 < high
     assert "clearly better" in found.sentence
-    assert f"always saying the mean, {y.mean():.4g}" in found.sentence
+    assert f"always saying their mean would have {np.std(y):.4g}" in found.sentence
+
+
+def test_one_record_is_not_shown_and_proves_nothing():
+    """The mean of one record is its target, a cell of somebody's file."""
+    answers = quantity_answers(1, count=1)
+    found = quantity_quality(answers, Quantity(name="days", range=(0.0, 40.0)))
+    assert "one record does not tell how good the model is" in found.sentence
+    cell = f"{(answers.y[0, 0] + 1) * 20:.3g}"
+    assert cell not in found.sentence + "".join(one.compared for one in found.measures)
 
 
 def test_negative_control_intervals_that_are_too_narrow():

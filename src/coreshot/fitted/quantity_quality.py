@@ -23,7 +23,7 @@ def quantity_quality(answers: Answers, target: Quantity) -> Quality:
     count = num_resamples(len(y))
     intervals = _bootstrap(error, log_prob, count) if len(y) > 1 else {}
     mean, spread = float(np.mean(y)), float(np.std(y))
-    always = f"always saying the mean, {mean:.4g}"
+    always = "always saying their mean"  # without its value: of one record it is a cell
     rmse = Measure("rmse", "RMSE", float(np.sqrt(np.mean(error**2))), intervals.get("rmse"), "units", spread, always)
     mae_constant = float(np.mean(np.abs(y - mean)))
     density = float(scipy.stats.norm(mean, spread).entropy()) if spread > 0 else None
@@ -50,13 +50,15 @@ _DENSITY = "always giving the normal distribution of these records"
 def _sentence(rmse: Measure, name: str, size: int) -> str:
     assert rmse.baseline is not None
     interval = f", 95 % interval {rmse.shown_interval}" if rmse.interval else ""
-    if rmse.interval is None or rmse.interval[0] <= rmse.baseline <= rmse.interval[1]:
+    if rmse.interval is None:
+        verdict = "but one record does not tell how good the model is"
+    elif rmse.interval[0] <= rmse.baseline <= rmse.interval[1]:
         verdict = "so the model is not clearly better"
     else:
         verdict = "so the model is clearly " + ("better" if rmse.value < rmse.baseline else "worse")
     return (
         f"For {count_records(size)} the model predicts {name} with a root mean squared error of "
-        f"{rmse.show(rmse.value)}{interval}, in the study's units; {rmse.compared}, would have "
+        f"{rmse.show(rmse.value)}{interval}, in the study's units; {rmse.compared} would have "
         f"{rmse.show(rmse.baseline)}, {verdict}."
     )
 

@@ -53,7 +53,11 @@ def clients_grid(clients: Mapping[str, Quality]) -> Grid | None:
         return None
     every = {one.name: one for quality in clients.values() for one in quality.measures}
     shown = [name for name in ("accuracy", "auc", "rmse", "mae", "nll", "ece", "coverage_90") if name in every]
-    headings = ["records of", "records", *(every[name].heading.partition(",")[0] for name in shown)]
+    headings = [
+        "records of",
+        "records",
+        *(every[name].heading.partition(",")[0].replace(" ", "\xa0") for name in shown),
+    ]
     headings.insert(3, f"{every[shown[0]].heading} of\xa0a\xa0constant\xa0answer")
     lines = []
     for client, quality in clients.items():
