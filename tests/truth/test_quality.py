@@ -6,7 +6,7 @@ from sklearn.metrics import brier_score_loss, confusion_matrix, log_loss, roc_au
 
 from coreshot.data.schema import Quantity
 from coreshot.errors import CoreshotError
-from coreshot.fitted.class_quality import _bootstrap, _Forecasts, class_quality
+from coreshot.fitted.class_quality import _bootstrap, _ece, _Forecasts, class_quality
 from coreshot.fitted.intervals import (
     MAX_RESAMPLES,
     MIN_RESAMPLES,
@@ -130,6 +130,20 @@ def test_ece_is_compared_with_that_of_a_calibrated_model():
     assert right.interval[0] < right.baseline
     assert right.value < 2 * right.baseline
     assert wrong.interval[0] > wrong.baseline  # the negative control
+
+
+def test_the_interval_of_the_ece_is_around_it():
+    """Resamples of few records have a larger ECE than the records: without the correction, most of an interval is
+    above the value, and in some draws all of it.
+    """
+    outside, above = 0, []
+    for seed in range(30):
+        found = _Forecasts(two_classes(seed, count=60), ("no", "yes"))
+        value, (low, high) = _ece(found), _bootstrap(found, 200)["ece"]
+        outside += not low <= value <= high
+        above.append((high - value) / (high - low))
+    assert outside == 0
+    assert 0.4 < np.mean(above) < 0.65  # half, and a little more, as the lower end is at least 0
 
 
 def test_intervals_of_the_bootstrap_hold_the_truth_as_often_as_they_say():
