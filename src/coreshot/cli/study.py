@@ -1,35 +1,20 @@
-"""`coreshot study new | check` and `coreshot distill`: a study, and the one file that leaves each site."""
+"""`coreshot study new | check`: the public agreement of a study."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from coreshot.cli.options import DataPath
-from coreshot.cli.output import (
-    Json,
-    make_table,
-    print_now,
-    print_result,
-    refuse_existing,
-    value_lines,
-    working,
-    write_new,
-)
+from coreshot.cli.options import StudyPath
+from coreshot.cli.output import Json, print_result, refuse_existing, write_new
 from coreshot.errors import CoreshotError
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
-    from coreshot.data.files import EncodedRecords
-    from coreshot.data.schema import Finding
     from coreshot.study import Study
 
 study_app = typer.Typer(no_args_is_help=True, help="The public agreement of a study: write it, check it.")
-StudyPath = Annotated[Path, typer.Argument(metavar="STUDY", help="The study's TOML file.")]
 
 
 @study_app.command("new")
@@ -127,83 +112,3 @@ def _try_out(study: Study) -> None:
     terms = study.agreement
     labels = np.arange(terms.num_outputs) if terms.kind == "classification" else np.zeros((2, 1))
     make_coreset(study, np.zeros((len(labels), *terms.input_shape)), labels, client="made-up records")
-
-
-def distill(
-    study: StudyPath,
-    data: DataPath,
-    out: Annotated[Path, typer.Option("--out", help="The file to write; it must not exist yet.")],
-    client: Annotated[
-        str | None, typer.Option("--client", help="The name of this site; the default is the name of the file --out.")
-    ] = None,
-    seed: Annotated[
-        int,
-        typer.Option("--seed", help="The seed of this site's random numbers; noise for privacy does not use it."),
-    ] = 0,
-    as_json: Json = False,
-) -> None:
-    """Compute this site's coreset, the one file that leaves the site. Nothing is sent.
-
-    A slow learner shows how much time is left; Ctrl-C stops it, and the same command continues where it stopped.
-
-    Example: coreshot distill study.toml patients.csv --out site.coreset
-    """
-    from coreshot.privacy.promise import promise
-    from coreshot.storage import check_client_name
-    from coreshot.study.file import read_study
-    from coreshot.study.site_records import read_study_records
-
-    agreed, name = read_study(study), check_client_name(client or out.stem)
-    refuse_existing(out)
-    records = read_study_records(agreed, data)
-    print_now(_findings_table(data, records.findings), as_json)
-    message = _distilled(agreed, records, name, seed, out)
-    values = {
-        "coreset": str(out),
-        "client": name,
-        "bytes": len(message),
-        "records": len(records.x),
-        "promise": promise(agreed.releases),
-    }
-    parts = list(value_lines(values))
-    if len(records.x) == 1 and any(release.is_exact for release in agreed.releases):
-        parts.append("warning: this file is computed from one record, without noise, and may reveal that record.")
-    print_result(values, as_json, parts)
-
-
-def _distilled(study: Study, records: EncodedRecords, client: str, seed: int, out: Path) -> bytes:
-    """The message, which is also written to `out`. A run that is stopped keeps its state in a file beside `out`."""
-    import threading
-    from contextlib import nullcontext
-
-    from coreshot.api import distill as make_coreset
-    from coreshot.runtime.compilation import keep_compiled
-    from coreshot.runtime.resumable import StoppedError, stop_on_interrupt
-
-    keep, stop = out.with_name(f"{out.name}.unfinished"), threading.Event()
-    # Only a learner with several chunks can stop between them; Ctrl-C ends everything else at once.
-    is_slow = study.learner is not None and study.learner.num_chunks > 1
-    if is_slow:
-        keep_compiled()
-    try:
-        with working(as_json=True) as progress, stop_on_interrupt(stop) if is_slow else nullcontext():
-            message = make_coreset(
-                study, records.x, records.y, client=client, seed=seed, progress=progress, keep=keep, stop=stop
-            )
-    except StoppedError:
-        if keep.exists():
-            kept = f"{keep} has its state, and the same command goes on there"
-        else:
-            kept = "this study's work cannot be cut, and will begin anew"
-        print_now(f"coreshot: stopped; {kept}.", as_json=True)
-        raise typer.Exit(1) from None
-    write_new(out, message)
-    keep.unlink(missing_ok=True)
-    return message
-
-
-def _findings_table(path: Path, findings: Sequence[Finding]) -> Table:
-    rows = (
-        (one.name, f"{one.num_present:,}", f"{one.num_missing:,}", f"{one.num_outside:,}", one.note) for one in findings
-    )
-    return make_table(("column", "present", "missing", "outside", ""), rows, title=str(path))
