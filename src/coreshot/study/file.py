@@ -48,17 +48,20 @@ class StudyFile:
     study: Study
 
 
-def read_study_file(path: Path) -> StudyFile:
+def read_study_text(path: Path) -> str:
     where = f"study {path}"
     if not path.is_file():
         raise CoreshotError(
             f"{where}: there is no such file; write one with `coreshot study new`, or ask the coordinator for it."
         )
     try:
-        text = path.read_text()
+        return path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
         raise CoreshotError(f"{where}: not valid TOML ({error}); mend that line.") from None
-    return parse_study(text, where)
+
+
+def read_study_file(path: Path) -> StudyFile:
+    return parse_study(read_study_text(path), f"study {path}")
 
 
 def read_study(path: Path) -> Study:

@@ -1,0 +1,246 @@
+"""Kinds, ranges and values of columns, guessed from the records of a file, for a study that everybody can read.
+
+Nothing that could name a person may come into a study. So columns that look like identifiers, dates or free text are
+left out; a value that fewer than MIN_RECORDS records have is not copied; and a range is never that of the records,
+whose ends are two of them, but a wider one with round numbers.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from coreshot.data.schema import Cells, as_text
+from coreshot.study.draft import DraftColumn, LeftOut
+from coreshot.study.looks import (
+    as_number,
+    is_date_name,
+    is_identifier_name,
+    looks_like_code,
+    looks_like_date,
+    looks_like_identifier,
+)
+
+MIN_RECORDS = 5  # a value that fewer records have could name one of them
+MAX_VALUES = 50  # of a category
+MAX_CODES = 12  # a column of whole numbers with at most this many different ones is a category
+MAX_LENGTH = 60  # of a value, in characters
+MOST = 0.8  # a column is what at least this share of its cells looks like
+MIN_COVERED = 0.8  # of the cells of a category, by values that are common enough to be copied
+MAY_BE_MISSING = 0.25  # where a larger share of the file is missing, a site may lack the column
+YES_NO = ({"yes", "true", "1", "y", "ja"}, {"no", "false", "0", "n", "nein"})
+
+IDENTIFIER, DATE, TEXT = "looks like an identifier", "looks like a date", "looks like free text"
+
+
+@dataclass(frozen=True)
+class Facts:
+    """The present cells of a column, as texts; of values that differ in case only, the commonest spelling."""
+
+    name: str
+    num_records: int
+    texts: Sequence[str]
+    num_zeros_first: int  # cells such as 00123
+
+    @cached_property
+    def counts(self) -> Counter[str]:
+        spellings: dict[str, Counter[str]] = {}
+        for text, count in Counter(self.texts).items():
+            spellings.setdefault(text.casefold(), Counter())[text] = count
+        return Counter({_commonest(found): found.total() for found in spellings.values()})
+
+    @cached_property
+    def numbers(self) -> np.ndarray:
+        """The cells that are numbers."""
+        found = np.asarray([as_number(text) for text in self.counts], np.float64)
+        found = np.repeat(found, list(self.counts.values()))
+        return found[~np.isnan(found)]
+
+    @property
+    def are_numbers(self) -> bool:
+        return len(self.numbers) > 0.9 * len(self.texts)
+
+    @property
+    def are_whole(self) -> bool:
+        return bool(np.all(self.numbers == np.round(self.numbers)))
+
+    @property
+    def share_missing(self) -> float:
+        return 1 - len(self.texts) / max(self.num_records, 1)
+
+    def share(self, looks: Callable[[str], bool]) -> float:
+        """Of the present cells, those that look so."""
+        return sum(count for text, count in self.counts.items() if looks(text)) / max(len(self.texts), 1)
+
+
+def _commonest(spellings: Counter[str]) -> str:
+    return min(spellings, key=lambda text: (-spellings[text], text))
+
+
+def find_facts(name: str, cells: Cells) -> Facts:
+    texts = [text for cell in cells if (text := as_text(cell)) is not None]
+    zeros_first = sum(1 for cell in cells if isinstance(cell, str) and _begins_with_zero(cell.strip()))
+    return Facts(name, len(cells), texts, zeros_first)
+
+
+def _begins_with_zero(text: str) -> bool:
+    return len(text) > 1 and text[0] == "0" and text.isdecimal()
+
+
+def guess_column(name: str, cells: Cells) -> DraftColumn | LeftOut:
+    facts = find_facts(name, cells)
+    reason = why_left_out(facts)
+    if reason is not None:
+        return LeftOut(name, reason)
+    may_be_missing = facts.share_missing > MAY_BE_MISSING
+    if is_yes_no(facts):
+        return DraftColumn(name, "yes_no", may_be_missing=may_be_missing, is_guessed=True)
+    values = _common_values(facts)
+    is_code = facts.are_numbers and facts.are_whole and len(facts.counts) <= MAX_CODES
+    if values and (is_code or not facts.are_numbers):
+        return _category(facts, values, may_be_missing)
+    if not facts.are_numbers:
+        return LeftOut(name, _why_no_category(facts))
+    return _number(facts, may_be_missing)
+
+
+def why_left_out(facts: Facts) -> str | None:
+    """The reason not to have a column in a public file; None: there is none."""
+    if not facts.name.strip():
+        return "has no name"
+    if not facts.texts:
+        return "is empty"
+    if is_date_name(facts.name) or facts.share(looks_like_date) >= MOST:
+        return DATE
+    if is_identifier_name(facts.name) or (_are_identifying_numbers(facts) if facts.are_numbers else _are_codes(facts)):
+        return IDENTIFIER
+    if len(facts.counts) == 1:
+        return "has the same value in every record"
+    return None if facts.are_numbers else _why_text(facts)
+
+
+def _are_identifying_numbers(facts: Facts) -> bool:
+    """Whole numbers that are all different, that have many digits, or that begin with zeros."""
+    if facts.num_zeros_first > 0.5 * len(facts.texts):
+        return True
+    numbers = facts.numbers
+    if not facts.are_whole:
+        return False
+    different, digits = np.unique(numbers), len(str(int(np.max(np.abs(numbers)))))
+    same_length = float(np.min(numbers)) >= 10 ** (digits - 1)
+    if len(different) == len(numbers):
+        is_sequence = len(numbers) > 5 and np.max(numbers) - np.min(numbers) == len(numbers) - 1
+        return len(numbers) >= 20 or is_sequence or (digits >= 5 and same_length)
+    return same_length and (digits >= 7 or (digits >= 5 and len(different) > 0.9 * len(numbers)))
+
+
+def _are_codes(facts: Facts) -> bool:
+    if facts.share(looks_like_identifier) >= MOST:
+        return True
+    is_varied = len(facts.counts) > max(MAX_CODES, 0.1 * len(facts.texts))
+    return is_varied and facts.share(looks_like_code) >= MOST
+
+
+def _why_text(facts: Facts) -> str | None:
+    """Long cells, many words, or hardly a value that comes twice."""
+    different = len(facts.counts)
+    num_words = float(np.median([len(text.split()) for text in facts.counts]))
+    length = float(np.median([len(text) for text in facts.counts]))
+    if different > 0.5 * len(facts.texts) and len(facts.texts) > MAX_CODES:
+        return TEXT if num_words > 2 else "has another value in nearly every record"
+    if length > MAX_LENGTH or (different > MAX_CODES and (num_words >= 5 or length > 40)):
+        return TEXT
+    return None
+
+
+def is_yes_no(facts: Facts) -> bool:
+    found = {text.casefold() for text in facts.counts}
+    return len(found) > 1 and found <= YES_NO[0] | YES_NO[1] and all(found & words for words in YES_NO)
+
+
+def is_common(text: str, count: int) -> bool:
+    """Whether so many records have this value, and it looks so, that it names nobody."""
+    is_strange = math.isnan(as_number(text)) and looks_like_identifier(text)
+    return count >= MIN_RECORDS and len(text) <= MAX_LENGTH and not is_strange and not looks_like_date(text)
+
+
+def sort_values(values: Iterable[str]) -> list[str]:
+    """Numbers by size, then texts."""
+    return sorted(values, key=lambda text: (0, number, "") if (number := as_number(text)) == number else (1, 0, text))
+
+
+def _common_values(facts: Facts) -> tuple[str, ...]:
+    """The values that may be copied; none if they are too few, too many, or leave too many records out."""
+    common = [text for text, count in facts.counts.items() if is_common(text, count)]
+    covered = sum(facts.counts[text] for text in common)
+    is_enough = 2 <= len(common) <= MAX_VALUES and covered >= MIN_COVERED * len(facts.texts)
+    return tuple(sort_values(common)) if is_enough else ()
+
+
+def _why_no_category(facts: Facts) -> str:
+    common = [text for text, count in facts.counts.items() if is_common(text, count)]
+    if len(common) > MAX_VALUES:
+        return f"has {len(common)} values; at most {MAX_VALUES} are taken"
+    if len(common) < 2:
+        return f"has no two values that at least {MIN_RECORDS} records have"
+    return f"has too many values that fewer than {MIN_RECORDS} records have"
+
+
+def _category(facts: Facts, values: tuple[str, ...], may_be_missing: bool) -> DraftColumn:
+    num_rare = len(facts.texts) - sum(facts.counts[value] for value in values)
+    num_values = len(facts.counts) - len(values)
+    note = f"{num_values} rare values of {num_rare} records are not copied: they count as missing" if num_rare else ""
+    return DraftColumn(facts.name, "category", values=values, may_be_missing=may_be_missing, is_guessed=True, note=note)
+
+
+def _number(facts: Facts, may_be_missing: bool) -> DraftColumn | LeftOut:
+    found = public_range(facts.numbers)
+    if found is None:
+        return LeftOut(facts.name, "has numbers that are too large, or too close together, to be scaled")
+    num_outside = int(np.sum((facts.numbers < found[0]) | (facts.numbers > found[1])))
+    num_words = len(facts.texts) - len(facts.numbers)
+    notes = [f"{num_outside} cells are outside"] if num_outside else []
+    notes += [f"{num_words} cells are not numbers"] if num_words else []
+    return DraftColumn(
+        facts.name, "number", found, may_be_missing=may_be_missing, is_guessed=True, note=", ".join(notes)
+    )
+
+
+def public_range(numbers: np.ndarray, *, with_all: bool = False) -> tuple[float, float] | None:
+    """A range of round numbers, wider than that of the numbers by a quarter on each side, and not below 0 if none is.
+
+    Its ends are never those of the numbers, except for 0. The hundredth part on each side may be errors, and does not
+    count unless `with_all`. None where floating-point numbers cannot say it.
+    """
+    smallest, largest = float(np.min(numbers)), float(np.max(numbers))
+    low, high = (smallest, largest) if with_all else (float(end) for end in np.quantile(numbers, (0.01, 0.99)))
+    low, high = (low, high) if low < high else (smallest, largest)
+    with np.errstate(all="ignore"):
+        step = _round_step((high - low) / 8)
+    if not 0 < step < math.inf or not abs(low) + abs(high) < 1e11 * step:
+        return None
+    first, last = math.floor((low - 2 * step) / step), math.ceil((high + 2 * step) / step)
+    first, last = max(first, 0) if smallest >= 0 else first, min(last, 0) if largest <= 0 else last
+    while first and _multiple(first, step) in (smallest, largest):
+        first -= 1
+    while last and _multiple(last, step) in (smallest, largest):
+        last += 1
+    return _multiple(first, step), _multiple(last, step)
+
+
+def _round_step(size: float) -> float:
+    """1, 2 or 5 times a power of ten: the first that is not below `size`."""
+    if not 0 < size < math.inf:
+        return math.nan
+    power = math.floor(math.log10(size))
+    return next(float(f"{digit}e{power}") for digit in (1, 2, 5, 10) if float(f"{digit}e{power}") >= size * 0.999)
+
+
+def _multiple(count: int, step: float) -> float:
+    """Without the rounding error of count * step, so that the number looks round."""
+    return float(f"{count * step:.12g}")
