@@ -59,7 +59,7 @@ def test_nothing_is_overwritten(coreshot, study_path, three_coresets, write_site
 
 def test_mistakes_get_one_sentence(coreshot, study_path, three_coresets, write_site, tmp_path):
     site = write_site("east", change=lambda lines: [*lines[:3], "999,f,100,0", *lines[3:]])
-    assert "east.csv: record 3 has age = 999, outside the study's 20 to 100" in coreshot(
+    assert "east.csv: record 3 has a cell in 'age' outside the study's 20 to 100" in coreshot(
         "distill", study_path, site, "--out", "e.coreset", code=2
     )
     assert not (tmp_path / "e.coreset").exists()

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from coreshot.data.files import EncodedRecords
     from coreshot.data.schema import Finding
+    from coreshot.data.site_settings import SiteSettings
     from coreshot.study import Study
 
 
@@ -39,14 +40,41 @@ def distill(
         int,
         typer.Option("--seed", help="The seed of this site's random numbers; noise for privacy does not use it."),
     ] = 0,
+    site_settings: Annotated[
+        Path | None,
+        typer.Option("--site-settings", help="A TOML file that says how this site's file is written; it never leaves."),
+    ] = None,
+    delimiter: Annotated[
+        str | None, typer.Option("--delimiter", help="Between cells: , ; | or tab. The default is detected.")
+    ] = None,
+    decimal: Annotated[
+        str | None, typer.Option("--decimal", help="Before decimals: . or a comma. The default is detected.")
+    ] = None,
+    thousands: Annotated[
+        str | None, typer.Option("--thousands", help="Between thousands: , or . or a space. The default is detected.")
+    ] = None,
+    encoding: Annotated[
+        str | None, typer.Option("--encoding", help="Of the text, such as cp1252. The default is detected.")
+    ] = None,
+    sheet: Annotated[str | None, typer.Option("--sheet", help="The sheet of an Excel file.")] = None,
+    allow: Annotated[
+        list[str] | None,
+        typer.Option("--allow", help="Go on although this column looks broken; may be repeated."),
+    ] = None,
+    show_values: Annotated[
+        bool, typer.Option("--show-values", help="Show the commonest cells that do not fit the study: private data.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Compute this site's coreset, the one file that leaves the site. Nothing is sent.
+
+    How the file is written is detected and shown. A column that cannot be what the study means stops the work.
 
     A slow learner shows how much time is left; Ctrl-C stops it, and the same command continues where it stopped.
 
     Example: coreshot distill study.toml patients.csv --out site.coreset
     """
+    from coreshot.data.site_settings import read_site_settings
     from coreshot.privacy.promise import promise
     from coreshot.storage import check_client_name
     from coreshot.study.file import read_study
@@ -54,8 +82,17 @@ def distill(
 
     agreed, name = read_study(study), check_client_name(client or out.stem)
     refuse_existing(out)
-    records = read_study_records(agreed, data)
-    print_now(_findings_table(data, records.findings), as_json)
+    how = read_site_settings(
+        site_settings,
+        delimiter=delimiter,
+        decimal=decimal,
+        thousands=thousands,
+        encoding=encoding,
+        sheet=sheet,
+        allow=allow or (),
+    )
+    records = read_study_records(agreed, data, how=how, show_values=show_values)
+    _report_records(data, records, how, show_values, as_json)
     message = _distilled(agreed, records, name, seed, out)
     values = {
         "coreset": str(out),
@@ -65,9 +102,22 @@ def distill(
         "promise": promise(agreed.releases),
     }
     parts = list(value_lines(values))
+    values["read_as"] = records.read_as  # people have read it above
     if len(records.x) == 1 and any(release.is_exact for release in agreed.releases):
         parts.append("warning: this file is computed from one record, without noise, and may reveal that record.")
     print_result(values, as_json, parts)
+
+
+def _report_records(data: Path, records: EncodedRecords, how: SiteSettings, show_values: bool, as_json: bool) -> None:
+    """Print how the file was read and what its columns hold; a CoreshotError where a column is broken."""
+    from coreshot.data.broken_columns import offending_lines, refuse_broken
+
+    if records.read_as:
+        print_now(f"read as: {records.read_as}", as_json)
+    print_now(_findings_table(data, records.findings), as_json)
+    for line in offending_lines(records.findings) if show_values else ():
+        print_now(line, as_json)
+    refuse_broken(records.findings, str(data), how.allow)
 
 
 def _distilled(study: Study, records: EncodedRecords, client: str, seed: int, out: Path) -> bytes:

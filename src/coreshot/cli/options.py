@@ -14,7 +14,7 @@ PresetName = Annotated[
 ]
 StudyPath = Annotated[Path, typer.Argument(metavar="STUDY", help="The study's TOML file.")]
 DataPath = Annotated[
-    Path, typer.Argument(metavar="DATA", help="The records: CSV, parquet, npz, or a folder of images.")
+    Path, typer.Argument(metavar="DATA", help="The records: CSV, Excel, parquet, npz, or a folder of images.")
 ]
 Seeds = Annotated[
     str | None, typer.Option("--seeds", help="The seeds to run, such as 0,1; the default is the preset's.")
