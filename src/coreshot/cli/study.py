@@ -112,7 +112,8 @@ def _write_table_study(
     elif source is not None and target is not None:
         draft = source.draft(out.stem, target, choice)
     write_new(out, table_template(draft).encode())
-    print_result(_draft_values(out, draft), as_json, _draft_parts(out, draft))
+    read_as = source.read_as if source else ""
+    print_result({**_draft_values(out, draft), "read_as": read_as}, as_json, _draft_parts(out, draft, read_as))
     if is_interactive and not as_json:
         check(out)
 
@@ -144,9 +145,11 @@ def _draft_values(out: Path, draft: Draft) -> dict[str, Any]:
     }
 
 
-def _draft_parts(out: Path, draft: Draft) -> Iterator[Part]:
+def _draft_parts(out: Path, draft: Draft, read_as: str) -> Iterator[Part]:
     from coreshot.study.guess import MIN_RECORDS
 
+    if read_as:
+        yield f"read as: {read_as}"
     guessed = [column for column in draft.kept if column.is_guessed]
     if guessed:
         rows = ((one.name, one.kind or "", _extent(one), one.note) for one in guessed)
@@ -231,7 +234,7 @@ def _check_values(study: Study, marks: Sequence[Mark], needs: Sequence[SiteNeeds
 def _check_parts(study: Study, marks: Sequence[Mark], needs: Sequence[SiteNeeds]) -> Iterator[Part]:
     from coreshot.data.schema import Table
     from coreshot.privacy.promise import promise
-    from coreshot.study.overview import describe_inputs, describe_target
+    from coreshot.study.overview import PROGRAM_BYTES, describe_inputs, describe_target
 
     terms = study.agreement
     yield from value_lines({"name": terms.task, "hash": study.hash, "task": terms.kind})
@@ -247,8 +250,11 @@ def _check_parts(study: Study, marks: Sequence[Mark], needs: Sequence[SiteNeeds]
         yield make_table(("line", "still marked", "what"), ((f"{one.line}", one.word, one.what) for one in marks))
     yield f"a site's file: at most {max(one.file_bytes for one in needs):,} bytes"
     for one in needs:
-        kept = f", of which the most is {one.kept_in}" if one.kept_in else ""
-        yield f"a site of {one.num_records:,} records: about {one.memory_bytes / 1e9:.1f} GB of memory{kept}"
+        kept = f" and {one.kept_in}" if one.kept_in else ""
+        yield (
+            f"a site of {one.num_records:,} records: about {(PROGRAM_BYTES + one.data_bytes) / 1e6:,.0f} MB of memory, "
+            f"{one.data_bytes / 1e6:,.0f} MB of it for records{kept}"
+        )
     yield from value_lines({"releases": [release.to_dict() for release in study.releases]})
     yield promise(study.releases)
 

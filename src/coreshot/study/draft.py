@@ -18,6 +18,7 @@ class DraftColumn:
     kind: Kind | None = None
     range: tuple[float, float] | tuple[str, str] | None = None  # of a number, or of a date
     values: tuple[str, ...] = ()
+    missing_words: tuple[str, ...] = ()
     may_be_missing: bool = False
     is_guessed: bool = False
     note: str = ""  # for the screen: what a guess did not take over; counts, never cells

@@ -9,13 +9,22 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 
-from coreshot.data.schema import Cells, as_text
+from coreshot.data.cells import (
+    EMPTY_WORDS,
+    MISSING_WORDS,
+    NO_WORDS,
+    YES_WORDS,
+    Cells,
+    as_array,
+    as_text,
+    distinct,
+)
 from coreshot.study.draft import DraftColumn, LeftOut
 from coreshot.study.looks import (
     as_number,
@@ -31,28 +40,28 @@ MAX_VALUES = 50  # of a category
 MAX_CODES = 12  # a column of whole numbers with at most this many different ones is a category
 MAX_LENGTH = 60  # of a value, in characters
 MOST = 0.8  # a column is what at least this share of its cells looks like
-MIN_COVERED = 0.8  # of the cells of a category, by values that are common enough to be copied
+# Of the cells of a category, by values that are common enough to be copied; with fewer, `distill` would find the column
+# broken, in the very file that the study was guessed from.
+MIN_COVERED = 0.92
 MAY_BE_MISSING = 0.25  # where a larger share of the file is missing, a site may lack the column
-YES_NO = ({"yes", "true", "1", "y", "ja"}, {"no", "false", "0", "n", "nein"})
+NAMES_OF_NOTHING = ("none", "nil")  # in a category they may be a value: no complaints, no drug
 
 IDENTIFIER, DATE, TEXT = "looks like an identifier", "looks like a date", "looks like free text"
 
 
 @dataclass(frozen=True)
 class Facts:
-    """The present cells of a column, as texts; of values that differ in case only, the commonest spelling."""
+    """The present cells of a column: how many have each text. Of spellings that differ in case only, the commonest."""
 
     name: str
     num_records: int
-    texts: Sequence[str]
+    counts: Counter[str]
+    words: Counter[str]  # public words that mean "missing" in a column of numbers, and perhaps here
     num_zeros_first: int  # cells such as 00123
 
-    @cached_property
-    def counts(self) -> Counter[str]:
-        spellings: dict[str, Counter[str]] = {}
-        for text, count in Counter(self.texts).items():
-            spellings.setdefault(text.casefold(), Counter())[text] = count
-        return Counter({_commonest(found): found.total() for found in spellings.values()})
+    @property
+    def num_present(self) -> int:
+        return self.counts.total()
 
     @cached_property
     def numbers(self) -> np.ndarray:
@@ -63,29 +72,57 @@ class Facts:
 
     @property
     def are_numbers(self) -> bool:
-        return len(self.numbers) > 0.9 * len(self.texts)
+        return len(self.numbers) > 0.9 * self.num_present
 
     @property
     def are_whole(self) -> bool:
         return bool(np.all(self.numbers == np.round(self.numbers)))
 
     @property
+    def are_yes_no(self) -> bool:
+        found = {text.casefold() for text in self.counts}
+        return found <= set(YES_WORDS + NO_WORDS) and all(found & set(words) for words in (YES_WORDS, NO_WORDS))
+
+    @property
     def share_missing(self) -> float:
-        return 1 - len(self.texts) / max(self.num_records, 1)
+        return 1 - self.num_present / max(self.num_records, 1)
 
     def share(self, looks: Callable[[str], bool]) -> float:
         """Of the present cells, those that look so."""
-        return sum(count for text, count in self.counts.items() if looks(text)) / max(len(self.texts), 1)
+        return sum(count for text, count in self.counts.items() if looks(text)) / max(self.num_present, 1)
+
+
+def find_facts(name: str, cells: Cells) -> Facts:
+    """Words such as "none" are values, unless the column is of numbers, or of yes and no."""
+    array = as_array(cells)
+    codes, values = distinct(array)
+    tally = np.bincount(codes[codes >= 0], minlength=len(values)).tolist()
+    counts, words, num_zeros_first = Counter[str](), Counter[str](), 0
+    for value, count in zip(values, tally, strict=True):
+        text = as_text(value, EMPTY_WORDS)
+        if text is None:
+            continue
+        num_zeros_first += count if isinstance(value, str) and _begins_with_zero(value) else 0
+        if text.lower() in MISSING_WORDS:
+            words[text.lower()] += count
+        else:
+            counts[text] += count
+    facts = Facts(name, len(array), _join_spellings(counts), words, num_zeros_first)
+    if (facts.counts and facts.are_numbers) or facts.are_yes_no:
+        return facts
+    named = Counter({word: count for word, count in words.items() if word in NAMES_OF_NOTHING})
+    return replace(facts, counts=facts.counts + named, words=words - named)
+
+
+def _join_spellings(counts: Counter[str]) -> Counter[str]:
+    spellings: dict[str, Counter[str]] = {}
+    for text, count in counts.items():
+        spellings.setdefault(text.casefold(), Counter())[text] = count
+    return Counter({_commonest(found): found.total() for found in spellings.values()})
 
 
 def _commonest(spellings: Counter[str]) -> str:
     return min(spellings, key=lambda text: (-spellings[text], text))
-
-
-def find_facts(name: str, cells: Cells) -> Facts:
-    texts = [text for cell in cells if (text := as_text(cell)) is not None]
-    zeros_first = sum(1 for cell in cells if isinstance(cell, str) and _begins_with_zero(cell.strip()))
-    return Facts(name, len(cells), texts, zeros_first)
 
 
 def _begins_with_zero(text: str) -> bool:
@@ -98,7 +135,7 @@ def guess_column(name: str, cells: Cells) -> DraftColumn | LeftOut:
     if reason is not None:
         return LeftOut(name, reason)
     may_be_missing = facts.share_missing > MAY_BE_MISSING
-    if is_yes_no(facts):
+    if facts.are_yes_no:
         return DraftColumn(name, "yes_no", may_be_missing=may_be_missing, is_guessed=True)
     values = _common_values(facts)
     is_code = facts.are_numbers and facts.are_whole and len(facts.counts) <= MAX_CODES
@@ -113,7 +150,7 @@ def why_left_out(facts: Facts) -> str | None:
     """The reason not to have a column in a public file; None: there is none."""
     if not facts.name.strip():
         return "has no name"
-    if not facts.texts:
+    if not facts.counts:
         return "is empty"
     if is_date_name(facts.name) or facts.share(looks_like_date) >= MOST:
         return DATE
@@ -126,7 +163,7 @@ def why_left_out(facts: Facts) -> str | None:
 
 def _are_identifying_numbers(facts: Facts) -> bool:
     """Whole numbers that are all different, that have many digits, or that begin with zeros."""
-    if facts.num_zeros_first > 0.5 * len(facts.texts):
+    if facts.num_zeros_first > 0.5 * facts.num_present:
         return True
     numbers = facts.numbers
     if not facts.are_whole:
@@ -142,7 +179,7 @@ def _are_identifying_numbers(facts: Facts) -> bool:
 def _are_codes(facts: Facts) -> bool:
     if facts.share(looks_like_identifier) >= MOST:
         return True
-    is_varied = len(facts.counts) > max(MAX_CODES, 0.1 * len(facts.texts))
+    is_varied = len(facts.counts) > max(MAX_CODES, 0.1 * facts.num_present)
     return is_varied and facts.share(looks_like_code) >= MOST
 
 
@@ -151,16 +188,11 @@ def _why_text(facts: Facts) -> str | None:
     different = len(facts.counts)
     num_words = float(np.median([len(text.split()) for text in facts.counts]))
     length = float(np.median([len(text) for text in facts.counts]))
-    if different > 0.5 * len(facts.texts) and len(facts.texts) > MAX_CODES:
+    if different > 0.5 * facts.num_present and facts.num_present > MAX_CODES:
         return TEXT if num_words > 2 else "has another value in nearly every record"
     if length > MAX_LENGTH or (different > MAX_CODES and (num_words >= 5 or length > 40)):
         return TEXT
     return None
-
-
-def is_yes_no(facts: Facts) -> bool:
-    found = {text.casefold() for text in facts.counts}
-    return len(found) > 1 and found <= YES_NO[0] | YES_NO[1] and all(found & words for words in YES_NO)
 
 
 def is_common(text: str, count: int) -> bool:
@@ -178,7 +210,7 @@ def _common_values(facts: Facts) -> tuple[str, ...]:
     """The values that may be copied; none if they are too few, too many, or leave too many records out."""
     common = [text for text, count in facts.counts.items() if is_common(text, count)]
     covered = sum(facts.counts[text] for text in common)
-    is_enough = 2 <= len(common) <= MAX_VALUES and covered >= MIN_COVERED * len(facts.texts)
+    is_enough = 2 <= len(common) <= MAX_VALUES and covered >= MIN_COVERED * facts.num_present
     return tuple(sort_values(common)) if is_enough else ()
 
 
@@ -192,10 +224,21 @@ def _why_no_category(facts: Facts) -> str:
 
 
 def _category(facts: Facts, values: tuple[str, ...], may_be_missing: bool) -> DraftColumn:
-    num_rare = len(facts.texts) - sum(facts.counts[value] for value in values)
-    num_values = len(facts.counts) - len(values)
-    note = f"{num_values} rare values of {num_rare} records are not copied: they count as missing" if num_rare else ""
-    return DraftColumn(facts.name, "category", values=values, may_be_missing=may_be_missing, is_guessed=True, note=note)
+    num_rare = facts.num_present - sum(facts.counts[value] for value in values)
+    note = f"{_plural(num_rare, 'cell')} with rare values, which are not copied and count as missing"
+    return DraftColumn(
+        facts.name,
+        "category",
+        values=values,
+        missing_words=tuple(sorted(facts.words)),
+        may_be_missing=may_be_missing,
+        is_guessed=True,
+        note=note if num_rare else "",
+    )
+
+
+def _plural(count: int, what: str) -> str:
+    return f"{count:,} {what}{'' if count == 1 else 's'}"
 
 
 def _number(facts: Facts, may_be_missing: bool) -> DraftColumn | LeftOut:
@@ -203,9 +246,9 @@ def _number(facts: Facts, may_be_missing: bool) -> DraftColumn | LeftOut:
     if found is None:
         return LeftOut(facts.name, "has numbers that are too large, or too close together, to be scaled")
     num_outside = int(np.sum((facts.numbers < found[0]) | (facts.numbers > found[1])))
-    num_words = len(facts.texts) - len(facts.numbers)
-    notes = [f"{num_outside} cells are outside"] if num_outside else []
-    notes += [f"{num_words} cells are not numbers"] if num_words else []
+    num_words = facts.num_present - len(facts.numbers)
+    notes = [f"{_plural(num_outside, 'cell')} outside"] if num_outside else []
+    notes += [f"{_plural(num_words, 'cell')} that no site could read as a number"] if num_words else []
     return DraftColumn(
         facts.name, "number", found, may_be_missing=may_be_missing, is_guessed=True, note=", ".join(notes)
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from coreshot.data.schema import Cells
+from coreshot.data.cells import NO_WORDS, YES_WORDS, Cells
 from coreshot.errors import CoreshotError
 from coreshot.study.draft import DraftTarget
 from coreshot.study.guess import (
@@ -13,7 +13,7 @@ from coreshot.study.guess import (
     MAX_CODES,
     MAX_VALUES,
     MIN_RECORDS,
-    YES_NO,
+    NAMES_OF_NOTHING,
     Facts,
     find_facts,
     is_common,
@@ -60,15 +60,15 @@ def _is_quantity(facts: Facts) -> bool:
 
 
 def _quantity(facts: Facts, where: str) -> DraftTarget:
-    if len(facts.numbers) < len(facts.texts):
-        count = len(facts.texts) - len(facts.numbers)
+    if len(facts.numbers) < facts.num_present:
+        count = facts.num_present - len(facts.numbers)
         raise CoreshotError(f"{where}: {count} of its cells are not numbers, so it is no quantity; mend or drop them.")
     if facts.share(_is_compact_date) >= 0.8:
         raise CoreshotError(f"{where}: it {DATE}; name another column.")
     found = public_range(facts.numbers, with_all=True)
     if found is None:
         raise CoreshotError(f"{where}: its numbers cannot be scaled; write the study without --guess.")
-    return DraftTarget(facts.name, "regression", range=found, is_guessed=True)
+    return DraftTarget(facts.name, "regression", range=found, is_guessed=True, questions=_missing(facts))
 
 
 def _is_compact_date(text: str) -> bool:
@@ -81,7 +81,7 @@ def _is_public(facts: Facts) -> bool:
 
 def _names_nobody(text: str) -> bool:
     """Words for yes and no, and numbers of at most two digits: a class may be so rare that few records have it."""
-    return text.casefold() in YES_NO[0] | YES_NO[1] or (text.isdecimal() and len(text) <= 2)
+    return text.casefold() in (*YES_WORDS, *NO_WORDS, *NAMES_OF_NOTHING) or (text.isdecimal() and len(text) <= 2)
 
 
 def _class_values(facts: Facts, where: str) -> tuple[str, ...]:
@@ -91,7 +91,7 @@ def _class_values(facts: Facts, where: str) -> tuple[str, ...]:
             f"{where}: {len(values)} of its {len(facts.counts)} values are of at least {MIN_RECORDS} records and could "
             f"be classes, which must be 2 to {MAX_VALUES}; name the classes with --classes A,B."
         )
-    no, yes = ([value for value in values if value.casefold() in words] for words in (YES_NO[1], YES_NO[0]))
+    no, yes = ([value for value in values if value.casefold() in words] for words in (NO_WORDS, YES_WORDS))
     return (no[0], yes[0]) if len(values) == 2 and no and yes else tuple(sort_values(values))
 
 
@@ -127,9 +127,20 @@ def _which_is_meant(values: Sequence[str]) -> tuple[str, ...]:
 def _others(facts: Facts, named: Sequence[str]) -> tuple[str, ...]:
     known = {value.casefold() for value in named}
     other = {text: count for text, count in facts.counts.items() if text.casefold() not in known}
-    if not other:
+    said = []
+    if other:
+        said.append(
+            f"{sum(other.values()):,} of {facts.num_records:,} records have other values, which are not named here, "
+            "and a site that has them is refused: name them if they are classes, otherwise drop these records."
+        )
+    return (*said, *_missing(facts))
+
+
+def _missing(facts: Facts) -> tuple[str, ...]:
+    count = facts.num_records - facts.num_present
+    if not count:
         return ()
     return (
-        f"{len(other)} other values, of {sum(other.values())} records, are not named here: a site that has them is "
-        "refused. Add them if they are classes; otherwise drop these records.",
+        f"{count:,} of {facts.num_records:,} records have no {facts.name!r}, "
+        "and a site that has such records is refused: drop them.",
     )

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-import csv
 import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from coreshot.data.files import check_header, read_columns
-from coreshot.data.schema import Cells
+import numpy as np
+import pyarrow
+
+from coreshot.data.cells import Cells, as_array, is_text
+from coreshot.data.number_format import FORMATS, POINT, NumberColumn, NumberFormat, detect_format, parse_numbers
+from coreshot.data.table import TableFile
+from coreshot.data.table_files import read_table
 from coreshot.errors import CoreshotError
 from coreshot.study.draft import Draft, DraftColumn, DraftTarget, LeftOut
 from coreshot.study.guess import MIN_RECORDS, guess_column
@@ -24,6 +28,7 @@ class Source:
 
     header: Sequence[str]
     cells: Mapping[str, Cells] | None
+    read_as: str = ""  # how the file is written, in words
 
     def column(self, name: str) -> DraftColumn | LeftOut:
         return DraftColumn(name) if self.cells is None else guess_column(name, self.cells[name])
@@ -49,9 +54,39 @@ class Source:
 
 
 def open_source(path: Path, *, with_cells: bool) -> Source:
-    cells = read_columns(path) if with_cells or path.suffix.lower() != ".csv" else None
-    header = refuse_a_record(csv_header(path) if cells is None else list(cells), path)
-    return Source(header, cells if with_cells else None)
+    if not path.is_file():
+        raise CoreshotError(f"{path}: there is no such file; give a table whose first line names the columns.")
+    table = read_table(path)
+    header = refuse_a_record(list(table.columns), path)
+    read_as = "; ".join([", ".join(table.read_as), *table.notes])
+    return Source(header, _with_point(table, path) if with_cells else None, read_as)
+
+
+def _with_point(table: TableFile, path: Path) -> dict[str, Cells]:
+    """The columns, with numbers that have a decimal point, whatever the file writes."""
+    texts = {name: array for name, cells in table.columns.items() if is_text(array := as_array(cells))}
+    columns = [NumberColumn(name, array, -math.inf, math.inf) for name, array in texts.items() if _are_numbers(array)]
+    try:
+        form = detect_format(columns, str(path), is_point_usual=table.is_point_usual)
+    except CoreshotError:
+        raise CoreshotError(
+            f"{path}: its numbers can be read with a decimal comma, or with marks between thousands; "
+            "save it with decimal points and nothing between thousands."
+        ) from None
+    if form == POINT:
+        return dict(table.columns)
+    return {**table.columns, **{column.name: _converted(column.texts, form) for column in columns}}
+
+
+def _are_numbers(texts: pyarrow.Array) -> bool:
+    num_present = len(texts) - texts.null_count
+    return any(np.sum(np.isfinite(parse_numbers(texts, form))) > 0.8 * num_present for form in FORMATS)
+
+
+def _converted(texts: pyarrow.Array, form: NumberFormat) -> list[str | None]:
+    """What is not a number stays as it is."""
+    pairs = zip(texts.to_pylist(), parse_numbers(texts, form).tolist(), strict=True)
+    return [repr(number) if math.isfinite(number) else text for text, number in pairs]
 
 
 def refuse_a_record(header: Sequence[str], path: Path) -> list[str]:
@@ -69,16 +104,3 @@ def refuse_a_record(header: Sequence[str], path: Path) -> list[str]:
                 "a record; add a first line with the names of the columns."
             )
     return list(header)
-
-
-def csv_header(path: Path) -> list[str]:
-    try:
-        with path.open(newline="", encoding="utf-8-sig") as file:
-            header = next(csv.reader(file), [])
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise CoreshotError(
-            f"{path}: cannot be read as CSV ({error}); give a file whose first line names the columns."
-        ) from None
-    if not header:
-        raise CoreshotError(f"{path}: the first line does not name columns; add a header.")
-    return check_header(header, path)

@@ -11,7 +11,7 @@ from coreshot.study.study import Study
 from coreshot.study.template import FILL_IN, GUESSED
 from coreshot.wire.messages import encode_message
 
-PROGRAM_BYTES = 500_000_000  # of coreshot itself, with the libraries that it loads; measured with a small study
+PROGRAM_BYTES = 300_000_000  # of coreshot itself, with the libraries that it loads; measured with a small study
 
 # A comment begins at the first # outside of quotation marks.
 _COMMENT = re.compile(r"""(?:[^#"']|"(?:\\.|[^"\\])*"|'[^']*')*(?:#(.*))?""")
@@ -49,7 +49,7 @@ class SiteNeeds:
 
     num_records: int
     file_bytes: int  # at most
-    memory_bytes: int  # about
+    data_bytes: int  # of memory, about, besides the program
     kept_in: str
 
 
@@ -61,7 +61,7 @@ def site_needs(study: Study, num_records: int) -> SiteNeeds:
     size = 4 * num_records
     for side in study.agreement.input_shape:
         size *= side
-    return SiteNeeds(num_records, len(encoded), PROGRAM_BYTES + size + cost.num_bytes, cost.kept_in)
+    return SiteNeeds(num_records, len(encoded), size + cost.num_bytes, cost.kept_in)
 
 
 def describe_inputs(table: Table) -> Iterator[tuple[str, str, str, int, str]]:

@@ -18,15 +18,17 @@ FILL_IN, GUESSED = "FILL IN", "guessed"  # `study check` looks for these words i
 
 
 def table_template(draft: Draft) -> str:
-    columns = "\n".join(column_lines(column) for column in draft.columns)
+    columns = "".join(
+        column_lines(column) + ("" if isinstance(column, LeftOut) and isinstance(after, LeftOut) else "\n")
+        for column, after in zip(draft.columns, [*draft.columns[1:], None], strict=True)
+    )
     return f"""{_head(draft.name)}
 {toml_line("task", draft.target.task)} # classification: [target] has classes; regression: it has a range
 
 {target_lines(draft.target)}
 
 {_TABLE}
-{columns}
-{method_lines(draft.target.task, _num_inputs(draft.kept))}"""
+{columns}{method_lines(draft.target.task, _num_inputs(draft.kept))}"""
 
 
 def image_template(name: str, shape: Sequence[int], classes: Sequence[str]) -> str:
@@ -64,7 +66,7 @@ _TABLE = """[table]
 # indicator: a missing cell is 0, and another input says that it was missing.
 # zero: a missing cell is 0. refuse: no cell may be missing.
 missing = "indicator"
-# missing_words = ["none", "unknown"] # values of categories that mean: not known
+# missing_words = ["none", "unknown"] # what a category's cell says if it is not known; an empty cell is always missing
 
 # The kinds of a column:
 # kind = "number", with range = [low, high], the smallest and the largest value that can be expected anywhere
@@ -76,6 +78,7 @@ missing = "indicator"
 # outside = "missing", what is done with another value of a category: "missing" or "refuse"
 # may_be_missing = true, if a site may lack the column, or most of its cells
 # names = ["bmi", "BMI_kg_m2"], other names that the column has in sites' files
+# aliases = { yes = ["j"], no = ["n"] }, other spellings of values; upper and lower case are the same already
 """
 
 
@@ -127,6 +130,8 @@ def column_lines(column: DraftColumn | LeftOut) -> str:
         lines += [toml_line("range", column.range) + note, 'outside = "clip"']
     if column.values:
         lines += [toml_line("values", column.values) + mark, 'outside = "missing"']
+    if column.missing_words:
+        lines += [toml_line("missing_words", column.missing_words) + mark]
     if column.may_be_missing:
         lines += ["may_be_missing = true"]
     return "\n".join(lines) + "\n"
