@@ -140,7 +140,7 @@ def _read_column(text: str, columns: Sequence[str]) -> str:
 
 def _ask_target(asks: Interview, guess: DraftTarget) -> DraftTarget:
     for question in guess.questions:
-        asks.say(question)
+        asks.say(question.split(" (--")[0])  # options are for those who are not asked
     while True:
         kinds = ("classes", "quantity")
         kind = asks.choice(f"What is {guess.name!r}?", kinds, kinds[guess.task == "regression"])
@@ -206,7 +206,9 @@ def _ask_details(asks: Interview, guess: DraftColumn, kind: str) -> DraftColumn:
         ends = (float(low), float(high)) if isinstance(low, int | float) and isinstance(high, int | float) else None
         return DraftColumn(name, "number", _ask_range(asks, name, ends))
     if kind == "category":
-        return DraftColumn(name, "category", values=tuple(asks.list(f"Values of {name!r}", guess.values, 2)))
+        values = asks.list(f"Values of {name!r}", guess.values, 2)
+        words = asks.list(f"Words in {name!r} that mean: not known", guess.missing_words, 0)
+        return DraftColumn(name, "category", values=tuple(values), missing_words=tuple(words))
     if kind == "date":
         first = asks.text(f"First day of {name!r} that can be expected", "1930-01-01")
         last = asks.text(f"Last day of {name!r} that can be expected", "2030-12-31")

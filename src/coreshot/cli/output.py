@@ -69,15 +69,19 @@ _TURNS = "\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u20
 
 
 def ask(question: str, as_json: bool) -> str:
-    """A line from standard input; a CoreshotError when there are no more."""
-    print(visible(question), end=" ", file=sys.stderr if as_json else sys.stdout, flush=True)
+    """A line from standard input, which is shown where no terminal does so; a CoreshotError when there are no more."""
+    file = sys.stderr if as_json else sys.stdout
+    print(visible(question), end=" ", file=file, flush=True)
     try:
         line = sys.stdin.readline()
     except UnicodeDecodeError:
-        raise CoreshotError("standard input: an answer is not UTF-8; nothing was written, start again.") from None
+        line = ""
+    if not sys.stdin.isatty():
+        print(visible(line.strip()), file=file, flush=True)
     if not line:
-        print(file=sys.stderr if as_json else sys.stdout)
-        raise CoreshotError("standard input: it ended before the last question; nothing was written, start again.")
+        raise CoreshotError(
+            "standard input: it ended before the last question, or is not UTF-8; nothing was written, start again."
+        )
     return line.strip()
 
 

@@ -58,24 +58,24 @@ def new(
     """
     refuse_existing(out)
     if image is not None:
-        _refuse_unless(source is None and not (guess or interactive or regression or positive or target), _WAYS)
+        only_images = not (source or target or guess or interactive or regression or positive)
+        _insist(only_images, "--image goes with --classes only; leave the others out")
         _write_image_study(out, image, classes, as_json)
         return
-    _refuse_unless(interactive or (source is not None and target is not None), _WAYS)
-    _refuse_unless(source is not None or not guess, "--guess needs --from, the table to guess from")
-    _refuse_unless(guess or positive is None, "--positive needs --guess, which finds the other values")
-    _refuse_unless(
-        sum(map(bool, (classes, positive, regression))) < 2, "give one of --classes, --positive, --regression"
+    _insist(interactive or source is not None, "give --from FILE and --target, or --interactive, or --image SHAPE")
+    _insist(interactive or target is not None, "--from needs --target, the column to predict; give both")
+    _insist(source is not None or not guess, "--guess needs --from, the table to guess from; give both")
+    _insist(guess or positive is None, "--positive needs --guess, which finds the other values; give both")
+    _insist(
+        sum(map(bool, (classes, positive, regression))) < 2,
+        "--classes, --positive and --regression exclude each other; give one",
     )
     _write_table_study(out, source, target, (classes, positive, regression), guess, interactive, as_json)
 
 
-_WAYS = "give --from FILE and --target COLUMN, or --interactive, or --image SHAPE and --classes A,B"
-
-
-def _refuse_unless(is_right: bool, advice: str) -> None:
+def _insist(is_right: bool, sentence: str) -> None:
     if not is_right:
-        raise CoreshotError(f"study new: these options do not go together; {advice}.")
+        raise CoreshotError(f"study new: {sentence}.")
 
 
 def _write_image_study(out: Path, image: str, classes: str | None, as_json: bool) -> None:
@@ -113,7 +113,8 @@ def _write_table_study(
         draft = source.draft(out.stem, target, choice)
     write_new(out, table_template(draft).encode())
     read_as = source.read_as if source else ""
-    print_result({**_draft_values(out, draft), "read_as": read_as}, as_json, _draft_parts(out, draft, read_as))
+    values = {**_draft_values(out, draft), "read_as": read_as}
+    print_result(values, as_json, [f"study: {out}"] if is_interactive else _draft_parts(out, draft, read_as))
     if is_interactive and not as_json:
         check(out)
 
@@ -215,7 +216,7 @@ def _check_values(study: Study, marks: Sequence[Mark], needs: Sequence[SiteNeeds
     from coreshot.privacy.promise import promise
     from coreshot.study.overview import describe_inputs
 
-    keys = ("name", "kind", "range_or_values", "num_inputs", "outside")
+    keys = ("name", "kind", "range_or_values", "num_inputs", "outside", "may_be_missing")
     columns = describe_inputs(study.inputs) if isinstance(study.inputs, Table) else ()
     return {
         "name": study.agreement.task,
@@ -241,10 +242,8 @@ def _check_parts(study: Study, marks: Sequence[Mark], needs: Sequence[SiteNeeds]
     if study.target is not None:
         yield f"target: {describe_target(study.target)}"
     if isinstance(study.inputs, Table):
-        rows = (
-            (name, kind, extent, str(num), other) for name, kind, extent, num, other in describe_inputs(study.inputs)
-        )
-        yield make_table(("column", "kind", "range or values", "inputs", "any other value is"), rows)
+        heading = ("column", "kind", "range or values", "inputs", "any other value is", "may be missing")
+        yield make_table(heading, (map(str, column) for column in describe_inputs(study.inputs)))
     yield f"inputs: {' x '.join(f'{side:,}' for side in terms.input_shape)}"
     if marks:
         yield make_table(("line", "still marked", "what"), ((f"{one.line}", one.word, one.what) for one in marks))

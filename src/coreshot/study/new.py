@@ -17,9 +17,9 @@ from coreshot.data.table import TableFile
 from coreshot.data.table_files import read_table
 from coreshot.errors import CoreshotError
 from coreshot.study.draft import Draft, DraftColumn, DraftTarget, LeftOut
-from coreshot.study.guess import MIN_RECORDS, guess_column
+from coreshot.study.guess import IDENTIFIER, MIN_RECORDS, guess_column
 from coreshot.study.guess_target import TargetChoice, guess_target
-from coreshot.study.looks import as_number, looks_like_date
+from coreshot.study.looks import as_number, is_identifier_name, looks_like_date
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,9 @@ class Source:
     read_as: str = ""  # how the file is written, in words
 
     def column(self, name: str) -> DraftColumn | LeftOut:
-        return DraftColumn(name) if self.cells is None else guess_column(name, self.cells[name])
+        if self.cells is not None:
+            return guess_column(name, self.cells[name])
+        return LeftOut(name, IDENTIFIER) if is_identifier_name(name) else DraftColumn(name)
 
     def target(self, name: str, choice: TargetChoice) -> DraftTarget:
         """Without cells only what a person has decided is known."""
@@ -45,10 +47,10 @@ class Source:
     def draft(self, name: str, target: str, choice: TargetChoice) -> Draft:
         found = self.target(target, choice)
         columns = tuple(self.column(column) for column in self.header if column != target)
-        if columns and all(isinstance(column, LeftOut) for column in columns):
+        if all(isinstance(column, LeftOut) for column in columns):
             raise CoreshotError(
-                "study new --guess: every column looks like an identifier, a date or text, or has no value that "
-                f"{MIN_RECORDS} records have, so none is left; give a file with more records, or leave out --guess."
+                "study new: no column is left beside the target, because each looks like an identifier, a date or "
+                f"text, or has no two values that {MIN_RECORDS} records have; give a file with more, or --interactive."
             )
         return Draft(name, found, columns)
 

@@ -13,6 +13,7 @@ from coreshot.wire.messages import encode_message
 
 PROGRAM_BYTES = 300_000_000  # of coreshot itself, with the libraries that it loads; measured with a small study
 
+_OUTSIDE = {"refuse": "refused", "missing": "missing", "clip": "clipped"}
 # A comment begins at the first # outside of quotation marks.
 _COMMENT = re.compile(r"""(?:[^#"']|"(?:\\.|[^"\\])*"|'[^']*')*(?:#(.*))?""")
 _WHAT = re.compile(r"\s*(?:#\s*)?([A-Za-z_]+)\s*=")
@@ -64,11 +65,19 @@ def site_needs(study: Study, num_records: int) -> SiteNeeds:
     return SiteNeeds(num_records, len(encoded), size + cost.num_bytes, cost.kept_in)
 
 
-def describe_inputs(table: Table) -> Iterator[tuple[str, str, str, int, str]]:
-    """For each column: name, kind, its range or the number of its values, inputs, what happens to other cells."""
+def describe_inputs(table: Table) -> Iterator[tuple[str, str, str, int, str, str]]:
+    """For each column: name, kind, its range or the number of its values, inputs, what happens to other values, and
+    whether most cells may be missing."""
     indicator = 1 if table.missing == "indicator" else 0
     for column in table.columns:
-        yield column.name, column.kind, _extent(column), column.width + indicator, _other_cells(column)
+        yield (
+            column.name,
+            column.kind,
+            _extent(column),
+            column.width + indicator,
+            _OUTSIDE[column.outside],
+            "yes" if column.may_be_missing else "no",
+        )
 
 
 def _extent(column: Column) -> str:
@@ -76,11 +85,6 @@ def _extent(column: Column) -> str:
         low, high = column.range
         return f"{_plain(low)} to {_plain(high)}"
     return f"{len(column.values)} values" if column.values else ""
-
-
-def _other_cells(column: Column) -> str:
-    words = {"refuse": "refused", "missing": "missing", "clip": "clipped"}
-    return words[column.outside]
 
 
 def describe_target(target: Classes | Quantity) -> str:

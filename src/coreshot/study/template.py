@@ -116,11 +116,11 @@ def _value_lines(values: Mapping[str, Sequence[str]]) -> str:
 
 def column_lines(column: DraftColumn | LeftOut) -> str:
     if isinstance(column, LeftOut):
-        return f"# left out: {one_line(column.name)} ({column.reason})\n"
+        return f"# left out: {one_line(column.name)} ({one_line(column.reason)})\n"
     lines = ["[[table.column]]", toml_line("name", column.name)]
     mark = f" # {GUESSED}: check" if column.is_guessed else ""
     if column.kind is None:
-        lines += [f'kind = "number" # {FILL_IN}: number, category, yes_no or date', f"# range = [0, 100] # {FILL_IN}"]
+        lines += [f'kind = "number" # {FILL_IN} the kind, and its range or values as above', "# range = [0, 100]"]
     else:
         lines += [toml_line("kind", column.kind) + ("" if column.range or column.values else mark)]
     if column.kind == "yes_no":
