@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from coreshot.cli.options import DataPath, StudyPath
+from coreshot.cli.options import DataPath, SiteSettingsPath, StudyPath
 from coreshot.cli.output import (
     Json,
-    make_table,
     print_now,
     print_result,
     refuse_existing,
@@ -19,13 +17,19 @@ from coreshot.cli.output import (
     working,
     write_new,
 )
+from coreshot.cli.records import (
+    Allow,
+    Decimal,
+    Delimiter,
+    Encoding,
+    Sheet,
+    ShowValues,
+    Thousands,
+    report_records,
+)
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from coreshot.data.files import EncodedRecords
-    from coreshot.data.schema import Finding
-    from coreshot.data.site_settings import SiteSettings
     from coreshot.study import Study
 
 
@@ -40,30 +44,14 @@ def distill(
         int,
         typer.Option("--seed", help="The seed of this site's random numbers; noise for privacy does not use it."),
     ] = 0,
-    site_settings: Annotated[
-        Path | None,
-        typer.Option("--site-settings", help="A TOML file that says how this site's file is written; it never leaves."),
-    ] = None,
-    delimiter: Annotated[
-        str | None, typer.Option("--delimiter", help="Between cells: , ; | or tab. The default is detected.")
-    ] = None,
-    decimal: Annotated[
-        str | None, typer.Option("--decimal", help="Before decimals: . or a comma. The default is detected.")
-    ] = None,
-    thousands: Annotated[
-        str | None, typer.Option("--thousands", help="Between thousands: , or . or a space. The default is detected.")
-    ] = None,
-    encoding: Annotated[
-        str | None, typer.Option("--encoding", help="Of the text, such as cp1252. The default is detected.")
-    ] = None,
-    sheet: Annotated[str | None, typer.Option("--sheet", help="The sheet of an Excel file.")] = None,
-    allow: Annotated[
-        list[str] | None,
-        typer.Option("--allow", help="Go on although this column looks broken; may be repeated."),
-    ] = None,
-    show_values: Annotated[
-        bool, typer.Option("--show-values", help="Show the commonest cells that do not fit the study: private data.")
-    ] = False,
+    site_settings: SiteSettingsPath = None,
+    delimiter: Delimiter = None,
+    decimal: Decimal = None,
+    thousands: Thousands = None,
+    encoding: Encoding = None,
+    sheet: Sheet = None,
+    allow: Allow = None,
+    show_values: ShowValues = False,
     as_json: Json = False,
 ) -> None:
     """Compute this site's coreset, the one file that leaves the site. Nothing is sent.
@@ -82,17 +70,10 @@ def distill(
 
     agreed, name = read_study(study), check_client_name(client or out.stem)
     refuse_existing(out)
-    how = read_site_settings(
-        site_settings,
-        delimiter=delimiter,
-        decimal=decimal,
-        thousands=thousands,
-        encoding=encoding,
-        sheet=sheet,
-        allow=allow or (),
-    )
+    written = {"delimiter": delimiter, "decimal": decimal, "thousands": thousands, "encoding": encoding, "sheet": sheet}
+    how = read_site_settings(site_settings, **written, allow=allow or ())
     records = read_study_records(agreed, data, how=how, show_values=show_values)
-    _report_records(data, records, how, show_values, as_json)
+    report_records(data, records, how, show_values, as_json)
     message = _distilled(agreed, records, name, seed, out)
     values = {
         "coreset": str(out),
@@ -106,18 +87,6 @@ def distill(
     if len(records.x) == 1 and any(release.is_exact for release in agreed.releases):
         parts.append("warning: this file is computed from one record, without noise, and may reveal that record.")
     print_result(values, as_json, parts)
-
-
-def _report_records(data: Path, records: EncodedRecords, how: SiteSettings, show_values: bool, as_json: bool) -> None:
-    """Print how the file was read and what its columns hold; a CoreshotError where a column is broken."""
-    from coreshot.data.broken_columns import offending_lines, refuse_broken
-
-    if records.read_as:
-        print_now(f"read as: {records.read_as}", as_json)
-    print_now(_findings_table(data, records.findings), as_json)
-    for line in offending_lines(records.findings) if show_values else ():
-        print_now(line, as_json)
-    refuse_broken(records.findings, str(data), how.allow)
 
 
 def _distilled(study: Study, records: EncodedRecords, client: str, seed: int, out: Path) -> bytes:
@@ -149,10 +118,3 @@ def _distilled(study: Study, records: EncodedRecords, client: str, seed: int, ou
     write_new(out, message)
     keep.unlink(missing_ok=True)
     return message
-
-
-def _findings_table(path: Path, findings: Sequence[Finding]) -> Table:
-    rows = (
-        (one.name, f"{one.num_present:,}", f"{one.num_missing:,}", f"{one.num_outside:,}", one.note) for one in findings
-    )
-    return make_table(("column", "present", "missing", "outside", ""), rows, title=str(path))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from coreshot.cli.options import DataPath
+from coreshot.cli.options import DataPath, SiteSettingsPath
 from coreshot.cli.output import (
     Json,
     format_value,
@@ -20,6 +20,7 @@ from coreshot.cli.output import (
     value_lines,
     write_new,
 )
+from coreshot.cli.records import read_with_warnings
 from coreshot.errors import CoreshotError
 
 if TYPE_CHECKING:
@@ -134,6 +135,7 @@ def predict(
     model: ModelPath,
     data: DataPath,
     out: Annotated[Path, typer.Option("--out", help="The CSV file to write; it must not exist yet.")],
+    site_settings: SiteSettingsPath = None,
     as_json: Json = False,
 ) -> None:
     """Predict the target of every record: class probabilities, or a mean and an interval.
@@ -143,11 +145,10 @@ def predict(
     Example: coreshot predict model new-patients.csv --out predictions.csv
     """
     from coreshot.fitted.folder import open_model
-    from coreshot.study.site_records import read_study_records
 
     refuse_existing(out)
     fitted = open_model(model).load()
-    records = read_study_records(fitted.study, data, needs_target=False)
+    records = read_with_warnings(fitted.study, data, site_settings, needs_target=False)
     rows = _prediction_rows(fitted.study, fitted.predict(records.x))
     buffer = io.StringIO()
     writer = csv.DictWriter(buffer, list(rows[0]))
@@ -173,6 +174,7 @@ def evaluate(
             "--by", help="The column that names the client of a record; the default is client, where there is one."
         ),
     ] = None,
+    site_settings: SiteSettingsPath = None,
     as_json: Json = False,
 ) -> None:
     """Measure a model on records with known targets, in all and for each client; also as a page or a picture.
@@ -182,7 +184,6 @@ def evaluate(
     from coreshot.fitted.folder import open_model
     from coreshot.report.drawing import render
     from coreshot.report.model_page import evaluate_model, model_page
-    from coreshot.study.site_records import read_study_records
 
     if html is not None and html == picture:
         raise CoreshotError(f"{html}: is to be both the page and the picture; give two names.")
@@ -191,7 +192,7 @@ def evaluate(
             refuse_existing(path)
     folder = open_model(model)
     fitted = folder.load()
-    records = read_study_records(fitted.study, data)
+    records = read_with_warnings(fitted.study, data, site_settings)
     found = evaluate_model(fitted, records.x, records.y, _owners(data, by))
     written = {}
     if html is not None:

@@ -16,6 +16,10 @@ StudyPath = Annotated[Path, typer.Argument(metavar="STUDY", help="The study's TO
 DataPath = Annotated[
     Path, typer.Argument(metavar="DATA", help="The records: CSV, Excel, parquet, npz, or a folder of images.")
 ]
+SiteSettingsPath = Annotated[
+    Path | None,
+    typer.Option("--site-settings", help="A TOML file that says how this site's file is written; it never leaves."),
+]
 Seeds = Annotated[
     str | None, typer.Option("--seeds", help="The seeds to run, such as 0,1; the default is the preset's.")
 ]

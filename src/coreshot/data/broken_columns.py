@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from coreshot.data.columns import Finding, show_commonest
+from coreshot.data.columns import Finding, allow_words, show_commonest
 from coreshot.errors import CoreshotError
 
 # With half of its cells empty a column says less about a site's records than the word "missing" does, and the usual
@@ -56,10 +56,9 @@ def refuse_broken(findings: Sequence[Finding], where: str, allow: Collection[str
         return
     first, *others = broken
     more = f" (so are {', '.join(others)})" if others else ""
-    options = " ".join(f"--allow {name!r}" if " " in name else f"--allow {name}" for name in broken)
     raise CoreshotError(
         f"{where}: the column {first!r} is broken{more}: {broken[first]}; mend the file, "
-        f"look at the cells with --show-values, or go on with {options}."
+        f"look at the cells with `distill --show-values`, or go on with {allow_words(list(broken))}."
     )
 
 

@@ -95,10 +95,10 @@ def _encode_scale(
     """Numbers and dates: from the range to [-1, 1]."""
     if np.any(read.is_unknown) and column.name not in reading.allow:
         what = "a date" if column.kind == "date" else "a number"
-        advice = ", or say how dates are written with date_format in --site-settings" if column.kind == "date" else ""
+        how = ", or say how dates are written with date_format in --site-settings" if column.kind == "date" else ""
         raise CoreshotError(
             f"{where}: {first_records(read.is_unknown, column.name, read.array, reading)} that is not {what}; "
-            f"mend the cell, leave it empty{advice}, or go on with --allow {column.name}, which counts it as missing."
+            f"mend the cell, leave it empty{how}, or count it as missing with {allow_words([column.name])}."
         )
     low, high = column.bounds
     is_missing = np.isnan(read.values)
@@ -274,6 +274,12 @@ def _count(
         words=read.words,
         commonest=commonest(read.array, is_outside) if np.any(is_outside) else (),
     )
+
+
+def allow_words(names: Sequence[str]) -> str:
+    """How a site goes on with these columns."""
+    options = " ".join(f"--allow {name!r}" if " " in name else f"--allow {name}" for name in names)
+    return f"{options} (or `allow` in --site-settings)"
 
 
 def list_names(names: Sequence[str]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from coreshot.data.broken_columns import refuse_broken
 from coreshot.data.files import EncodedRecords, read_arrays, read_records
 from coreshot.data.site_settings import DETECT, SiteSettings
 from coreshot.data.validate import check_points
@@ -26,11 +27,12 @@ def read_study_records(
     return read_records(path, study.inputs, study.target, needs_target=needs_target, how=how, show_values=show_values)
 
 
-def read_points(study: Study, path: Path, client: str) -> Points:
-    """The client's points; of a study without a schema, arrays x and y of an npz file."""
+def read_points(study: Study, path: Path, client: str, how: SiteSettings = DETECT) -> Points:
+    """The client's points, unless a column is broken; of a study without a schema, arrays x and y of an npz file."""
     terms = study.agreement
     if study.inputs is not None and study.target is not None:
-        records = read_study_records(study, path)
+        records = read_study_records(study, path, how=how)
+        refuse_broken(records.findings, str(path), how.allow)
         x, y = records.x, records.y
     else:
         x, y = read_arrays(path)
