@@ -110,6 +110,7 @@ def test_why_a_column_is_left_out(cells, reason):
     assert found.reason.startswith(reason)
 
 
+RARE = "1 cell with rare values, which are not copied and count as missing"
 KEPT = {
     "yes and no": (["TRUE", "false", True, 0] * 3, DraftColumn("c", "yes_no", is_guessed=True)),
     "codes": (["3", "1", "2"] * 5, DraftColumn("c", "category", values=("1", "2", "3"), is_guessed=True)),
@@ -121,8 +122,12 @@ KEPT = {
         DraftColumn("c", "number", (10.0, 70.0), is_guessed=True, note="1 cell that no site could read as a number"),
     ),
     "mostly missing": (
-        ["3", "1"] * 5 + [""] * 9,
-        DraftColumn("c", "category", values=("1", "3"), may_be_missing=True, is_guessed=True),
+        ["3", "6"] * 5 + [""] * 9,
+        DraftColumn("c", "category", values=("3", "6"), may_be_missing=True, is_guessed=True),
+    ),
+    "a code between two": (
+        ["0", "2"] * 30 + ["1", "7"],
+        DraftColumn("c", "category", values=("0", "1", "2"), is_guessed=True, note=RARE),
     ),
 }
 

@@ -139,6 +139,18 @@ def test_options_that_do_not_fit_get_one_sentence(coreshot, patients, tmp_path, 
     assert not (tmp_path / "x.toml").exists()
 
 
+@pytest.mark.parametrize("first", ["f,north,x", "who,P9000123,x", "who,ward,ill"])
+def test_a_first_line_that_is_a_record_is_not_copied(coreshot, tmp_path, first):
+    """With cells that come again, or that look like the others; the last has the header twice."""
+    rows = [f"{'fm'[index % 2]},P90{index:05},{'uv'[index // 2 % 2]}" for index in range(40)]
+    rows = [row.replace("P90", "north,", 1).rsplit(",", 2)[0] + ",u" if "north" in first else row for row in rows]
+    (tmp_path / "a.csv").write_text("\n".join([first, *rows, "who,ward,ill"]) + "\n")
+    for guess in ([], ["--guess"]):
+        told = coreshot("study", "new", "x.toml", "--from", "a.csv", "--target", first[-1], *guess, code=2)
+        assert "the line looks like a record" in told
+        assert not {"north", "P9000123"} & set(told.replace(",", " ").split())
+
+
 def test_numbers_that_can_be_read_in_two_ways_are_refused(coreshot, tmp_path):
     (tmp_path / "a.csv").write_text("dose;ill\n" + "".join(f'"{i},{i}50";{i % 2}\n' for i in range(1, 9)))
     told = coreshot("study", "new", "x.toml", "--from", "a.csv", "--target", "ill", "--guess", code=2)
@@ -222,7 +234,7 @@ def test_check_counts_bytes_as_a_site_does(coreshot, study_path, write_site, tmp
 def test_what_is_to_be_filled_in_is_an_error_after_the_rest(coreshot, study_path):
     text = study_path.read_text()
     study_path.write_text(text.replace("range = [20, 100]", "range = [20, 100] # FILL IN"))
-    assert "1 lines still say FILL IN: 17 (range of age)" in coreshot("study", "check", study_path, code=2)
+    assert "1 line still says FILL IN: 17 (range of age)" in coreshot("study", "check", study_path, code=2)
     coreshot("study", "check", study_path, "--json", code=2)
     study_path.write_text(text.replace('name = "small"', 'name = "FILL IN # guessed" # a name'))
     assert json.loads(coreshot("study", "check", study_path, "--json"))["marked"] == []

@@ -186,7 +186,7 @@ def _ask_column(asks: Interview, guess: DraftColumn | LeftOut) -> DraftColumn | 
         if kind == LEAVE:
             return LeftOut(name, guess.reason if isinstance(guess, LeftOut) else "by the coordinator's answer")
         found = _ask_details(asks, before, kind)
-        often = asks.choice(f"May a site lack {name!r}, or most of its cells?", ("yes", "no"), _word(before))
+        often = asks.choice(f"May most cells of {name!r} be empty at a site?", ("yes", "no"), _word(before))
         found = replace(found, may_be_missing=often == "yes")
         try:
             check_column(found)

@@ -207,7 +207,8 @@ def check(study: StudyPath, as_json: Json = False) -> None:
 def _unfilled(path: Path, marks: Sequence[Mark]) -> CoreshotError:
     listed = ", ".join(f"{mark.line} ({mark.what})" for mark in marks[:8]) + (", ..." if len(marks) > 8 else "")
     return CoreshotError(
-        f"study {path}: {len(marks)} lines still say {marks[0].word}: {listed}; fill them in, and remove these words."
+        f"study {path}: {len(marks)} {'line still says' if len(marks) == 1 else 'lines still say'} {marks[0].word}: "
+        f"{listed}; fill in what is asked for, and remove these words."
     )
 
 

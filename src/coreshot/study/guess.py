@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -211,7 +211,15 @@ def _common_values(facts: Facts) -> tuple[str, ...]:
     common = [text for text, count in facts.counts.items() if is_common(text, count)]
     covered = sum(facts.counts[text] for text in common)
     is_enough = 2 <= len(common) <= MAX_VALUES and covered >= MIN_COVERED * facts.num_present
-    return tuple(sort_values(common)) if is_enough else ()
+    if not is_enough:
+        return ()
+    return tuple(sort_values({*common, *_codes_between(common)} if facts.are_numbers else common))
+
+
+def _codes_between(common: Sequence[str]) -> list[str]:
+    """0 and 2 are codes, so 1 is one: whether a record has it or not is not asked, and so not told."""
+    codes = {int(as_number(text)) for text in common if not math.isnan(as_number(text))}
+    return [str(code + 1) for code in codes if code + 2 in codes and code + 1 not in codes]
 
 
 def _why_no_category(facts: Facts) -> str:

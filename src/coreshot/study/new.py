@@ -17,9 +17,9 @@ from coreshot.data.table import TableFile
 from coreshot.data.table_files import read_table
 from coreshot.errors import CoreshotError
 from coreshot.study.draft import Draft, DraftColumn, DraftTarget, LeftOut
-from coreshot.study.guess import IDENTIFIER, MIN_RECORDS, guess_column
+from coreshot.study.guess import IDENTIFIER, MIN_RECORDS, find_facts, guess_column
 from coreshot.study.guess_target import TargetChoice, guess_target
-from coreshot.study.looks import as_number, is_identifier_name, looks_like_date
+from coreshot.study.looks import as_number, is_identifier_name, looks_like_date, looks_like_identifier
 
 
 @dataclass(frozen=True)
@@ -60,8 +60,21 @@ def open_source(path: Path, *, with_cells: bool) -> Source:
         raise CoreshotError(f"{path}: there is no such file; give a table whose first line names the columns.")
     table = read_table(path)
     header = refuse_a_record(list(table.columns), path)
+    _refuse_names_among_cells(table, path)
     read_as = "; ".join([", ".join(table.read_as), *table.notes])
     return Source(header, _with_point(table, path) if with_cells else None, read_as)
+
+
+def _refuse_names_among_cells(table: TableFile, path: Path) -> None:
+    """A first line without numbers may be a record too: then its cells come again, or are identifiers like the rest."""
+    for position, (name, cells) in enumerate(table.columns.items(), 1):
+        counts = find_facts("", cells).counts
+        num_alike = sum(looks_like_identifier(text) for text in counts) if looks_like_identifier(name) else 0
+        if name in counts or (counts and num_alike > 0.5 * len(counts)):
+            raise CoreshotError(
+                f"{path}: entry {position} of its first line looks like a cell of the lines below, so the line looks "
+                "like a record; add a first line with the names of the columns, and have it once."
+            )
 
 
 def _with_point(table: TableFile, path: Path) -> dict[str, Cells]:

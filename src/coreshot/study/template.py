@@ -76,7 +76,7 @@ missing = "indicator"
 # What may be added to a column:
 # outside = "clip", what is done with a number outside of the range: "clip" (set to the nearer end), "missing", "refuse"
 # outside = "missing", what is done with another value of a category: "missing" or "refuse"
-# may_be_missing = true, if a site may lack the column, or most of its cells
+# may_be_missing = true, if a site may have most cells, or all, of this column empty
 # names = ["bmi", "BMI_kg_m2"], other names that the column has in sites' files
 # aliases = { yes = ["j"], no = ["n"] }, other spellings of values; upper and lower case are the same already
 """
