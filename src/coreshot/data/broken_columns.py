@@ -24,19 +24,19 @@ CAUSES = {
 
 def broken_reason(finding: Finding) -> str | None:
     """In words, with counts and without cells, why a column is broken; None if it is not."""
-    num_cells = finding.num_missing + finding.num_outside
-    num_records = max(finding.num_present + finding.num_missing, num_cells)
     if not finding.kind:
         return None
-    num_filled = num_records - finding.num_missing
+    num_filled = finding.num_records - finding.num_missing
     if finding.num_outside >= MIN_CELLS and finding.num_outside > MAX_OUTSIDE_SHARE * num_filled:
         ranges = "range" if finding.kind in ("number", "date") else "values"
         return (
             f"{finding.num_outside:,} of {num_filled:,} cells are outside the study's {ranges} ({CAUSES[finding.kind]})"
         )
     is_expected = finding.may_be_missing or finding.num_missing < MIN_CELLS
-    if not is_expected and finding.num_missing > MAX_MISSING_SHARE * num_records:
-        return f"{finding.num_missing:,} of {num_records:,} cells are missing (does the file have it elsewhere?)"
+    if not is_expected and finding.num_missing > MAX_MISSING_SHARE * finding.num_records:
+        return (
+            f"{finding.num_missing:,} of {finding.num_records:,} cells are missing (does the file have it elsewhere?)"
+        )
     return None
 
 

@@ -110,5 +110,8 @@ class Lookup:
             folded.setdefault(text.casefold(), set()).add(index)
         self._folded = {text: found.pop() for text, found in folded.items() if len(found) == 1}
 
+    def is_exact(self, text: str) -> bool:
+        return text in self._exact
+
     def __call__(self, text: str) -> int | None:
         return self._exact[text] if text in self._exact else self._folded.get(text.casefold())

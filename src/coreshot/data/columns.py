@@ -6,7 +6,7 @@ No cell's value is in an error unless the site asked to see values.
 from __future__ import annotations
 
 import datetime
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -57,7 +57,8 @@ class Finding:
     num_missing: int
     num_outside: int  # of the study's range or values, or not readable at all
     note: str = ""
-    kind: str = ""
+    kind: str = ""  # of a column that is an input or a quantity
+    num_records: int = 0
     may_be_missing: bool = True
     words: tuple[tuple[str, int], ...] = ()  # public words that mean missing, with counts
     commonest: tuple[tuple[str, int], ...] = field(default=(), repr=False)  # cells: shown only where asked for
@@ -160,8 +161,9 @@ def _missing_word(value: Any, lookup: Lookup, agreed: Sequence[str], usual: Sequ
     text = as_text(value, ())
     if text is None:
         return ""
-    if text in agreed or text.lower() in agreed:
-        return text if text in agreed else text.lower()
+    for word in agreed:
+        if text.casefold() == word.casefold() and not lookup.is_exact(text):
+            return word
     is_word = text.lower() in (*EMPTY_WORDS, *usual) and lookup(text) is None
     return text.lower() if is_word else None
 
@@ -187,15 +189,14 @@ def _read_numbers(cells: Cells, words: Sequence[str], reading: Reading) -> _Read
         array = array if is_text(array) else pc.cast(array, pyarrow.string())
         values = parse_numbers(array, reading.numbers)
         is_null = array.is_null().to_numpy(zero_copy_only=False)
-    return _with_words(array, values, is_null, words)
+    return _with_words(array, values, is_null, {word: _as_float(word) for word in words})
 
 
-def _with_words(array: pyarrow.Array, values: np.ndarray, is_null: np.ndarray, words: Sequence[str]) -> _Read:
-    """Take out the words that mean missing; what then has no finite value is unknown."""
+def _with_words(array: pyarrow.Array, values: np.ndarray, is_null: np.ndarray, words: Mapping[str, float]) -> _Read:
+    """Take out the words that mean missing, some of which have a value; what then has no finite one is unknown."""
     values = np.where(np.isfinite(values), values, np.nan)
-    codes = [_as_float(word) for word in words]
-    is_code = np.isin(values, [code for code in codes if code is not None])
-    counted = [(word, int(np.sum(values == code))) for word, code in zip(words, codes, strict=True) if code is not None]
+    is_code = np.isin(values, [code for code in words.values() if not np.isnan(code)])
+    counted = [(word, int(np.sum(values == code))) for word, code in words.items()]
     is_left = np.isnan(values) & ~is_null
     is_unknown = is_left
     if np.any(is_left):
@@ -209,11 +210,11 @@ def _with_words(array: pyarrow.Array, values: np.ndarray, is_null: np.ndarray, w
     return _Read(array, np.where(is_code, np.nan, values), is_unknown, kept)
 
 
-def _as_float(text: str) -> float | None:
+def _as_float(text: str) -> float:
     try:
         return float(text)
     except ValueError:
-        return None
+        return np.nan
 
 
 def _read_dates(column: Column, cells: Cells, words: Sequence[str], reading: Reading) -> _Read:
@@ -222,8 +223,9 @@ def _read_dates(column: Column, cells: Cells, words: Sequence[str], reading: Rea
     if pyarrow.types.is_timestamp(array.type):
         array = pc.cast(array, pyarrow.date32(), safe=False)
     codes, values = distinct(array)
-    days = spread(codes, [_day(value, reading.date_format or column.format) for value in values], np.nan, np.float64)
-    return _with_words(array, days, codes < 0, words)
+    form = reading.date_format or column.format
+    days = spread(codes, [_day(value, form) for value in values], np.nan, np.float64)
+    return _with_words(array, days, codes < 0, {word: _day(word, form) for word in words})
 
 
 def _day(value: Any, form: str | None) -> float:
@@ -238,6 +240,15 @@ def _day(value: Any, form: str | None) -> float:
         return float(datetime.datetime.strptime(text, form).toordinal())
     except ValueError:
         return np.nan
+
+
+def is_date_format(form: str) -> bool:
+    """Whether dates can be written and read so."""
+    day = datetime.datetime(2001, 2, 3)
+    try:
+        return datetime.datetime.strptime(day.strftime(form), form).date() == day.date()
+    except ValueError:
+        return False
 
 
 def first_records(mask: np.ndarray, name: str, array: pyarrow.Array, reading: Reading) -> str:
@@ -270,6 +281,7 @@ def _count(
         num_outside=int(np.sum(is_outside)),
         note="; ".join(notes),
         kind=column.kind,
+        num_records=len(is_missing),
         may_be_missing=column.may_be_missing,
         words=read.words,
         commonest=commonest(read.array, is_outside) if np.any(is_outside) else (),

@@ -17,7 +17,7 @@ from pydantic import Field
 
 from coreshot.config import Count, decode, settings
 from coreshot.data.cells import NO_WORDS, YES_WORDS, Cells, Lookup, as_array, as_text, distinct, spread
-from coreshot.data.columns import PLAIN, Finding, Reading, encode_column, first_records, list_names
+from coreshot.data.columns import PLAIN, Finding, Reading, encode_column, first_records, is_date_format, list_names
 from coreshot.errors import CoreshotError
 
 
@@ -55,6 +55,8 @@ class Column:
             raise CoreshotError(f'{where}: a category cannot be clipped; use outside = "missing" or "refuse".')
         if self.format is not None and self.kind != "date":
             raise CoreshotError(f"{where}: only a date has a format; remove it.")
+        if self.format is not None and not is_date_format(self.format):
+            raise CoreshotError(f'{where}: {self.format!r} is no format of dates; write, for example, "%d.%m.%Y".')
         self._check_words(where)
 
     def _check_words(self, where: str) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from coreshot.config import decode, settings
+from coreshot.data.columns import is_date_format
 from coreshot.errors import CoreshotError
 
 DELIMITERS = {",": "','", ";": "';'", "\t": "tabs", "|": "'|'"}
@@ -32,6 +33,10 @@ class SiteSettings:
         if self.delimiter is not None and self.delimiter not in DELIMITERS and self.delimiter not in DELIMITER_NAMES:
             raise CoreshotError(
                 f"delimiter {self.delimiter!r}: cells are separated by one of , ; | or tab; give one of these."
+            )
+        if self.date_format is not None and not is_date_format(self.date_format):
+            raise CoreshotError(
+                f'date_format {self.date_format!r}: is no format of dates; write, for example, "%d.%m.%Y".'
             )
         if self.encoding is not None:
             try:
