@@ -7,8 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from coreshot.data.broken_columns import describe_broken
 from coreshot.errors import CoreshotError
 from coreshot.study.draft import DraftColumn, LeftOut
+from coreshot.study.file import parse_study
 from coreshot.study.guess import MIN_RECORDS, guess_column, public_range
 from coreshot.study.guess_target import TargetChoice, guess_target
 from coreshot.study.looks import is_date_name, is_identifier_name, looks_like_date
@@ -83,6 +85,10 @@ def test_no_private_cell_no_rare_value_and_no_extreme_is_in_a_guessed_study(seed
     low, high = draft.target.range
     assert low < min(price) < max(price) < high
     assert "F" in text, "negative control: a value that many records have is there"
+    study = parse_study(text, "study").study
+    _, findings = study.inputs.encode(table, "site")
+    _, finding = study.target.encode(table["price"], "site")
+    assert describe_broken([*findings, finding]) == {}, "the file that it was guessed from fits it"
 
 
 CASES = {
@@ -202,7 +208,12 @@ def test_rare_classes_are_copied_only_if_they_name_nobody():
 
 @pytest.mark.parametrize(
     "cells",
-    [[f"{MARKER}{i}" for i in range(40)], [f"2020-01-{i:02}" for i in range(1, 29)], ["20200101", "20200203"] * 9],
+    [
+        [f"{MARKER}{i}" for i in range(40)],
+        [f"2020-01-{i:02}" for i in range(1, 29)],
+        ["20200101", "20200203"] * 9,
+        ["7654321", "7654322"] * 9,
+    ],
 )
 def test_a_target_that_names_records_is_refused_without_naming_them(cells):
     with pytest.raises(CoreshotError) as error:

@@ -44,7 +44,7 @@ def guess_target(name: str, cells: Cells, choice: TargetChoice) -> DraftTarget:
         return _against_the_rest(facts, choice.positive, where)
     if choice.is_quantity or _is_quantity(facts):
         return _quantity(facts, where)
-    reason = None if facts.are_numbers else why_left_out(facts)
+    reason = why_left_out(facts)
     if reason is not None and not _is_public(facts):
         raise CoreshotError(f"{where}: it {reason}; name another column, or name its classes with --classes A,B.")
     values = _class_values(facts, where)
