@@ -174,7 +174,7 @@ def test_an_interview_writes_a_study_and_checks_it(coreshot, answer, tmp_path):
         "The smallest must be below the largest.",
         "Please type a number",
         "a date has range",
-        "Kind of 'id' (looks like an identifier)",
+        "Kind of 'id' (looks like an identifier: its name does)",
         "inputs: 9",
         "No promise of privacy",
     ):

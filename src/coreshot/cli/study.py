@@ -157,6 +157,7 @@ def _draft_parts(out: Path, draft: Draft, read_as: str) -> Iterator[Part]:
         yield make_table(("guessed column", "kind", "range or values", ""), rows)
     if draft.left_out:
         yield make_table(("left out", "because it"), ((one.name, one.reason) for one in draft.left_out))
+        yield "To have one of these in the study, add a [[table.column]] for it; --interactive asks for each."
     num_values = sum(len(column.values) for column in guessed)
     if num_values:
         yield (

@@ -148,39 +148,42 @@ def guess_column(name: str, cells: Cells) -> DraftColumn | LeftOut:
 
 def why_left_out(facts: Facts) -> str | None:
     """The reason not to have a column in a public file; None: there is none."""
-    if not facts.name.strip():
-        return "has no name"
-    if not facts.counts:
-        return "is empty"
+    if not facts.name.strip() or not facts.counts:
+        return "is empty" if facts.name.strip() else "has no name"
     if is_date_name(facts.name) or facts.share(looks_like_date) >= MOST:
         return DATE
-    if is_identifier_name(facts.name) or (_are_identifying_numbers(facts) if facts.are_numbers else _are_codes(facts)):
-        return IDENTIFIER
+    if is_identifier_name(facts.name):
+        return f"{IDENTIFIER}: its name does"
+    sign = _sign_of_identifying_numbers(facts) if facts.are_numbers else _sign_of_codes(facts)
+    if sign is not None:
+        return f"{IDENTIFIER}: {sign}"
     if len(facts.counts) == 1:
         return "has the same value in every record"
     return None if facts.are_numbers else _why_text(facts)
 
 
-def _are_identifying_numbers(facts: Facts) -> bool:
-    """Whole numbers that are all different, that have many digits, or that begin with zeros."""
+def _sign_of_identifying_numbers(facts: Facts) -> str | None:
+    """Why numbers may be identifiers. Amounts in a small file can be all different too, and are left out with them."""
     if facts.num_zeros_first > 0.5 * facts.num_present:
-        return True
+        return "numbers that begin with 0"
     numbers = facts.numbers
     if not facts.are_whole:
-        return False
+        return None
     different, digits = np.unique(numbers), len(str(int(np.max(np.abs(numbers)))))
     same_length = float(np.min(numbers)) >= 10 ** (digits - 1)
     if len(different) == len(numbers):
         is_sequence = len(numbers) > 5 and np.max(numbers) - np.min(numbers) == len(numbers) - 1
-        return len(numbers) >= 20 or is_sequence or (digits >= 5 and same_length)
-    return same_length and (digits >= 7 or (digits >= 5 and len(different) > 0.9 * len(numbers)))
+        if len(numbers) >= 20 or is_sequence or (digits >= 5 and same_length):
+            return "whole numbers, all different"
+    is_long = same_length and (digits >= 7 or (digits >= 5 and len(different) > 0.9 * len(numbers)))
+    return f"whole numbers of {digits} digits" if is_long else None
 
 
-def _are_codes(facts: Facts) -> bool:
+def _sign_of_codes(facts: Facts) -> str | None:
     if facts.share(looks_like_identifier) >= MOST:
-        return True
+        return "texts with many digits, or addresses"
     is_varied = len(facts.counts) > max(MAX_CODES, 0.1 * facts.num_present)
-    return is_varied and facts.share(looks_like_code) >= MOST
+    return "codes with many digits" if is_varied and facts.share(looks_like_code) >= MOST else None
 
 
 def _why_text(facts: Facts) -> str | None:

@@ -33,7 +33,7 @@ class Source:
     def column(self, name: str) -> DraftColumn | LeftOut:
         if self.cells is not None:
             return guess_column(name, self.cells[name])
-        return LeftOut(name, IDENTIFIER) if is_identifier_name(name) else DraftColumn(name)
+        return LeftOut(name, f"{IDENTIFIER}: its name does") if is_identifier_name(name) else DraftColumn(name)
 
     def target(self, name: str, choice: TargetChoice) -> DraftTarget:
         """Without cells only what a person has decided is known."""
