@@ -122,6 +122,7 @@ def test_errors_show_cells_only_where_the_site_asks():
         {"kind": "date", "range": ["yesterday", "today"]},
         {"kind": "date", "range": ["2000-01-01", "2001-01-01"], "format": "DD.MM.YYYY"},
         {"kind": "number", "range": ["2000-01-01", "2001-01-01"]},
+        {"kind": "number", "range": [1, "2001-01-01"]},
         {"kind": "number", "range": [0, 1], "format": "%d"},
         {"kind": "category", "values": ["a", "b"], "aliases": {"a": ["x"], "b": ["x"]}},
         {"kind": "category", "values": ["a", "b"], "aliases": {"a": ["b"]}},

@@ -1,11 +1,17 @@
 """A folder of awkward files: each works and says how it was read, or stops with one sentence. No cell is printed."""
 
+import io
 import sys
 
+import jax
 import pytest
 from awkward import MARK, ODD, STUDY, german, make_rows, set_cells, to_csv, to_excel, to_parquet
 
 from coreshot.cli.commands import main
+from coreshot.runtime.worker_main import answer_job, key_words
+from coreshot.runtime.worker_process import read_frame
+from coreshot.study.file import read_study
+from coreshot.wire.messages import Message, encode_message
 
 ROWS = make_rows()
 PLAIN = to_csv(ROWS)
@@ -245,3 +251,43 @@ def test_records_in_another_order_give_the_same_report(distill, tmp_path):
         (tmp_path / "site.coreset").rename(tmp_path / f"{number}.coreset")
         reports.append(out)
     assert reports[0] == reports[1]
+
+
+def test_a_site_of_a_network_stops_too_unless_its_own_settings_allow_it(tmp_path):
+    (tmp_path / "study.toml").write_text(STUDY)
+    (tmp_path / "site.toml").write_text('allow = ["bmi"]\n')
+    (tmp_path / "units.csv").write_text(STOP["units.csv"][0])
+    study = read_study(tmp_path / "study.toml")
+    inbox = [encode_message(Message("invitation", 0, {}), study_hash=study.hash, client="a")]
+    head = {
+        "study": study.to_dict(),
+        "client": "a",
+        "key": key_words(jax.random.key(0)),
+        "data": str(tmp_path / "units.csv"),
+    }
+    answers = {}
+    for name, more in (("strict", {}), ("allowed", {"settings": str(tmp_path / "site.toml")})):
+        file = io.BytesIO()
+        answer_job({**head, **more}, inbox, file)
+        file.seek(0)
+        answers[name], _ = read_frame(file)
+    assert answers["strict"]["kind"] == "unfit"
+    assert "the column 'bmi' is broken: 24 of 24" in answers["strict"]["error"]
+    assert answers["allowed"]["kind"] in ("chunk", "reply")
+
+
+def test_a_model_that_is_there_predicts_with_a_warning(distill, monkeypatch, capsys, tmp_path):
+    assert distill("plain.csv", PLAIN)[0] == 0
+    (tmp_path / "units.csv").write_text(STOP["units.csv"][0])
+    for words in (
+        ["fit", "site.coreset", "--study", "study.toml", "--out", "model"],
+        ["predict", "model", "units.csv", "--out", "predicted.csv"],
+    ):
+        monkeypatch.setattr(sys, "argv", ["coreshot", *words])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        assert not ended.value.code
+    told = capsys.readouterr()
+    assert "warning: units.csv: the column 'bmi' looks broken: 24 of 24 cells are outside the study's range" in told.err
+    assert_private(told.out + told.err)
+    assert (tmp_path / "predicted.csv").exists()

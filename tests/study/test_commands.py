@@ -115,7 +115,7 @@ def test_bad_studies(coreshot, study_path, write_site, change, message):
 def test_a_new_study_must_be_filled_in_and_a_guessed_one_works(coreshot, write_site, tmp_path):
     site = write_site("sample")
     coreshot("study", "new", "empty.toml", "--from", site, "--target", "ill")
-    assert "a number has range" in coreshot("study", "check", "empty.toml", code=2)
+    assert "4 lines still say FILL IN: 11 (classes of target)" in coreshot("study", "check", "empty.toml", code=2)
     coreshot("study", "new", "guessed.toml", "--from", site, "--target", "ill", "--guess")
     facts = json.loads(coreshot("study", "check", "guessed.toml", "--json"))
     assert facts["num_outputs"] == 3

@@ -18,10 +18,10 @@ from coreshot.data.readers.npz import INPUT_KEYS, LABEL_KEYS, load_arrays
 from coreshot.data.schema import Classes, Column, Images, Quantity, Table
 from coreshot.data.site_settings import DETECT, SiteSettings
 from coreshot.data.table import TableFile, check_header
-from coreshot.data.table_files import TABLE_FORMATS, read_columns, read_table, rename_columns
+from coreshot.data.table_files import read_columns, read_table, rename_columns
 from coreshot.errors import CoreshotError
 
-__all__ = ["TABLE_FORMATS", "EncodedRecords", "check_header", "read_arrays", "read_columns", "read_records"]
+__all__ = ["EncodedRecords", "check_header", "read_arrays", "read_columns", "read_records"]
 
 IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".tif", ".tiff")
 

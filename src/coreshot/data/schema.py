@@ -27,7 +27,7 @@ class Column:
 
     name: str
     kind: Literal["number", "category", "yes_no", "date"]
-    range: tuple[float, float] | tuple[str, str] | None = None  # of a date: two dates, written 2020-12-31
+    range: tuple[float | str, float | str] | None = None  # of a date: two dates, written 2020-12-31
     values: tuple[str, ...] | None = None
     outside: Literal["refuse", "missing", "clip"] = "refuse"  # clip: to the nearest value of the range
     names: tuple[str, ...] = ()  # other names of the column in a site's file
@@ -95,7 +95,7 @@ class Column:
     @property
     def bounds_text(self) -> str:
         low, high = self.range or (0.0, 1.0)
-        return f"{low} to {high}" if self.kind == "date" else f"{low:g} to {high:g}"
+        return " to ".join(end if isinstance(end, str) else f"{end:g}" for end in (low, high))
 
     def in_units(self, part: Float[np.ndarray, "n width"]) -> list[Any]:
         """Encoded cells in readable form: numbers in their units, of a category the value with most weight."""
@@ -111,7 +111,7 @@ class Column:
         return [datetime.date.fromordinal(min(max(round(value), first), last)).isoformat() for value in values]
 
 
-def _is_range(values: tuple[float, float] | tuple[str, str] | None, kind: type) -> bool:
+def _is_range(values: tuple[float | str, float | str] | None, kind: type) -> bool:
     if values is None or not all(isinstance(value, str) == (kind is str) for value in values):
         return False
     try:
@@ -144,6 +144,19 @@ class Table:
     def input_shape(self) -> tuple[int, ...]:
         indicators = len(self.columns) if self.missing == "indicator" else 0
         return (sum(column.width for column in self.columns) + indicators,)
+
+    @property
+    def number_inputs(self) -> tuple[int, ...]:
+        """The inputs that take more than two values: numbers and dates."""
+        ends = np.cumsum([column.width for column in self.columns])
+        return tuple(
+            int(end) - 1 for end, column in zip(ends, self.columns, strict=True) if column.kind in ("number", "date")
+        )
+
+    @property
+    def column_inputs(self) -> tuple[int, ...]:
+        """All inputs but the indicators of missing cells, which come last."""
+        return tuple(range(sum(column.width for column in self.columns)))
 
     def encode(
         self, cells: Mapping[str, Cells], where: str, reading: Reading = PLAIN

@@ -46,6 +46,7 @@ class Head:
     roots: Float[np.ndarray, "logits slopes slopes"]  # the variance of a logit is |root features|^2
     leverage_root: Float[np.ndarray, "slopes slopes"]  # the same for least squares with noise of variance 1
     noise_variance: float  # of a quantity; 1 for classes
+    usual_novelty: float  # root mean square of |leverage_root features| over the records
     log_ridges: LogRidges
     trust: float = 0.0
     linear_log_ridges: LogRidges | None = None  # of the discriminant
@@ -138,7 +139,11 @@ def _fit_quantity(centred: Centred, basis: np.ndarray, like: Head | None) -> Hea
     noise = _residual(centred, slopes) / (centred.count * outputs)
     root = _inverse(factor)
     intercepts = centred.label_sums / centred.count
-    return Head(basis, slopes, intercepts, np.sqrt(noise) * root[None], root, noise, log_ridges)
+    return Head(basis, slopes, intercepts, np.sqrt(noise) * root[None], root, noise, _usual(centred, root), log_ridges)
+
+
+def _usual(centred: Centred, root: Float[np.ndarray, "slopes slopes"]) -> float:
+    return float(np.sqrt(np.sum((root @ centred.gram) * root) / centred.count))
 
 
 def _fit_classes(centred: Centred, sums: Summary, basis: np.ndarray, like: Head | None) -> Head:
@@ -164,7 +169,9 @@ def _fit_classes(centred: Centred, sums: Summary, basis: np.ndarray, like: Head 
     roots = np.stack([_inverse(factor) for factor in logistic.solve(bounded, trust).factors])
     leverage_root = _inverse(_factor(centred.gram, np.exp(linear)[centred.groups]))
     intercepts = _intercepts(centred, sums, slopes, roots)
-    return Head(basis, slopes, intercepts, roots, leverage_root, 1.0, log_ridges, trust, linear)
+    return Head(
+        basis, slopes, intercepts, roots, leverage_root, 1.0, _usual(centred, leverage_root), log_ridges, trust, linear
+    )
 
 
 def _class_means(centred: Centred) -> tuple[Float[np.ndarray, "slopes classes"], Float[np.ndarray, " classes"]]:

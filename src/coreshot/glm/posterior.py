@@ -18,6 +18,7 @@ from coreshot.types import Kind, Points, Predictive
 CHUNK = 8192  # records at once
 
 _ARRAYS = ("basis", "slopes", "intercepts", "roots", "leverage_root")
+_NUMBERS = ("noise_variance", "trust", "usual_novelty")
 
 
 @dataclass(frozen=True)
@@ -32,15 +33,15 @@ class GlmPosterior:
     def from_arrays(cls, polynomials: Polynomials, kind: Kind, arrays: Mapping[str, np.ndarray]) -> GlmPosterior:
         """The inverse of `arrays`."""
         named = {name: np.asarray(arrays[name], np.float64) for name in _ARRAYS}
-        noise_variance, trust = float(arrays["noise_variance"]), float(arrays["trust"])
-        head = Head(**named, noise_variance=noise_variance, log_ridges=arrays["log_ridges"], trust=trust)
+        numbers = {name: float(arrays[name]) for name in _NUMBERS}
+        head = Head(**named, **numbers, log_ridges=arrays["log_ridges"])
         return cls(polynomials, kind, head)
 
     def arrays(self) -> dict[str, np.ndarray]:
         """All but the polynomials, which the study names."""
         named = {name: np.asarray(vars(self.head)[name]) for name in _ARRAYS}
         named = {name: array.astype(np.float32) if "root" in name else array for name, array in named.items()}
-        numbers = {name: np.asarray(vars(self.head)[name]) for name in ("noise_variance", "trust", "log_ridges")}
+        numbers = {name: np.asarray(vars(self.head)[name]) for name in (*_NUMBERS, "log_ridges")}
         return {**named, **numbers}
 
     @property
@@ -55,6 +56,10 @@ class GlmPosterior:
         return np.concatenate(
             [np.linalg.norm(part @ self.head.leverage_root.T, axis=1) for part in self._features(np.asarray(x))]
         )
+
+    def usual_novelty(self) -> float:
+        """The root mean square novelty of the records that it was fitted to."""
+        return self.head.usual_novelty
 
     def _features(self, x: Float[np.ndarray, "n ..."]) -> list[Float[np.ndarray, "n slopes"]]:
         """Standardised, in chunks."""
