@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -144,7 +145,8 @@ def compare_clients(study: Study, contents: Contents) -> dict[str, Standing]:
     if isinstance(method, Spectral):
         return leave_one_out(study.model.kind, clients, lambda client: contents[client])
     if isinstance(method, Glm):
-        return leave_one_out(study.model.kind, clients, lambda client: contents[client].summary.linear_moments())
+        num_inputs = math.prod(study.agreement.input_shape)
+        return leave_one_out(study.model.kind, clients, lambda name: contents[name].summary.linear_moments(num_inputs))
     why = (
         "its points would need an inference for each client" if study.learner else "moments with noise are not compared"
     )

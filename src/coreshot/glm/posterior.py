@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import scipy.special
@@ -32,9 +33,9 @@ class GlmPosterior:
     @classmethod
     def from_arrays(cls, polynomials: Polynomials, kind: Kind, arrays: Mapping[str, np.ndarray]) -> GlmPosterior:
         """The inverse of `arrays`."""
-        named = {name: np.asarray(arrays[name], np.float64) for name in _ARRAYS}
-        numbers = {name: float(arrays[name]) for name in _NUMBERS}
-        head = Head(**named, **numbers, log_ridges=arrays["log_ridges"])
+        values: dict[str, Any] = {name: np.asarray(arrays[name], np.float64) for name in _ARRAYS}
+        values |= {name: float(arrays[name]) for name in _NUMBERS}
+        head = Head(**values, log_ridges=arrays["log_ridges"])
         return cls(polynomials, kind, head)
 
     def arrays(self) -> dict[str, np.ndarray]:

@@ -89,13 +89,13 @@ class Summary:
     def cross(self) -> Float[np.ndarray, "d outputs"]:
         return self.moments[: self.dimension, self.dimension :]
 
-    def linear_moments(self) -> Moments:
-        """As `spectral.outlier_clients` compares clients: the constant after the features, labels minus 1 / classes."""
-        order = [*range(1, self.dimension), 0, *range(self.dimension, len(self.moments))]
+    def linear_moments(self, num_inputs: int) -> Moments:
+        """Of the inputs alone, as `spectral.outlier_clients` compares clients: the constant last, centred labels."""
+        order = [*range(1, num_inputs + 1), 0, *range(self.dimension, len(self.moments))]
         joint = self.moments[np.ix_(order, order)]
-        if len(self.shift.T):
+        if self.shift.shape[1]:
             change = np.eye(len(joint))
-            change[self.dimension - 1, self.dimension :] = -1 / self.num_outputs
+            change[num_inputs, num_inputs + 1 :] = -1 / self.num_outputs
             joint = change.T @ joint @ change
         return Moments(joint, self.num_examples, self.num_outputs)
 

@@ -6,16 +6,19 @@ from collections.abc import Sequence
 
 from coreshot.study.draft import Task
 
-_TABLE_METHOD = """# What a site computes and sends, once. See docs/learners.md for others.
+_RANDOM_FEATURES = (
+    '{{ name = "random_vector", dimension = {wide}, nonlinearity = "relu", input_scale = 3.0, with_inputs = true }}'
+)
+_TABLE_METHOD = f"""# What a site computes and sends, once. See docs/learners.md for others.
 [method]
-name = "glm" # {what}, on the columns and products of them
+name = "glm" # {{what}}, on the columns and products of them
 # max_bytes = 9_000 # of a site's file, at most; without it, as many as predictions need
-# dimension = {dimension} # features: {dimension} columns with their categories are the least; then no products
+# dimension = {{dimension}} # features: {{dimension}} columns with their categories are the least; then no products
 
 # For differential privacy of single records, in place of the lines above:
 # [method]
 # name = "private_spectral"
-# features = {{ name = "random_vector", dimension = {wide}, nonlinearity = "relu", input_scale = 3.0, with_inputs = true }}
+# features = {_RANDOM_FEATURES}
 # [privacy]
 # epsilon = 3.0
 # delta = 1e-5
