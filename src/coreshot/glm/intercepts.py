@@ -14,9 +14,9 @@ import scipy.special
 from jaxtyping import Float
 
 LOG_ODDS = np.asarray([-6.0, -4.0, -2.0, -1.0, 0.0, 1.0, 2.0, 4.0, 6.0])
-NUM_DRAWS = 2_000  # Gaussian scores of each class
-MAX_STEPS = 500  # of iterative proportional fitting
-PRECISION = 1e-6  # of a class's share
+NUM_DRAWS = 400  # Gaussian scores of each class
+MAX_STEPS = 300  # of iterative proportional fitting
+PRECISION = 1e-5  # of a class's share
 
 
 def num_base_rates(num_logits: int) -> int:

@@ -92,16 +92,20 @@ class Glm(OneRoundMethod):
         powers, products = (every if chosen is None else chosen for chosen in (self.powers, self.products))
         if max((*powers, *products), default=0) >= num_inputs:
             raise CoreshotError(f"method glm: powers or products name an input beyond the {num_inputs}; mend them.")
-        dimension = self.dimension or max(num_inputs + ADDITIONAL, TYPICAL_DIMENSION)
-        if self.max_bytes is not None:
-            dimension = min(dimension, max(num_inputs, self._affordable(model)))
+        dimension = self.dimension or self.default_dimension(model)
         seed = int(np.asarray(jax.random.key_data(shared_key))[-1])
         return Polynomials(choose_terms(num_inputs, powers, products, dimension, seed))
 
-    def _affordable(self, model: Model) -> int:
-        """With how many features the matrices of a message have about max_bytes."""
+    def default_dimension(self, model: Model) -> int:
+        """Room for all inputs and for products of them, within max_bytes. A study file settles it, so that another
+        version's rule does not change what was agreed."""
+        num_inputs = int(np.prod(model.input_shape))
+        dimension = max(num_inputs + ADDITIONAL, TYPICAL_DIMENSION)
+        if self.max_bytes is None:
+            return dimension
         num_matrices = 1 if model.kind == "regression" else 2
-        return int(np.sqrt(2 * (self.max_bytes or 0) / num_matrices / BYTES_PER_ENTRY)) - 1 - model.num_outputs
+        affordable = int(np.sqrt(2 * self.max_bytes / num_matrices / BYTES_PER_ENTRY)) - 1 - model.num_outputs
+        return min(dimension, max(num_inputs, affordable))
 
     def cost(self, model: Model, clients: Sequence[int]) -> MethodCost:
         size = len(self.polynomials(model, jax.random.key(0)).terms) + 1

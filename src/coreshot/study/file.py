@@ -14,6 +14,7 @@ from coreshot.errors import CoreshotError
 from coreshot.learners import LEARNERS
 from coreshot.methods import METHODS, Glm
 from coreshot.methods.protocol import Method
+from coreshot.models import Model
 from coreshot.models.networks import NETWORKS
 from coreshot.study.study import Agreement, Study, decode_work
 
@@ -107,16 +108,19 @@ def _build_study(values: Mapping[str, Any], where: str) -> Study:
         seed=outline.seed,
     )
     network = decode_named(NETWORKS, outline.network or NETWORK, f"{where}, network", "network")
-    return Study(agreement, network, _for_table(_method(outline, where), inputs), inputs, target)
+    method = _for_table(_method(outline, where), inputs, agreement.model(network))
+    return Study(agreement, network, method, inputs, target)
 
 
-def _for_table(method: Method, inputs: Table | Images) -> Method:
+def _for_table(method: Method, inputs: Table | Images, model: Model) -> Method:
     """A generalised linear model takes powers of numbers alone, and products of all but indicators of missing cells."""
     if not isinstance(method, Glm) or not isinstance(inputs, Table):
         return method
     powers = inputs.number_inputs if method.powers is None else method.powers
     products = inputs.column_inputs if method.products is None else method.products
-    return replace(method, powers=powers, products=products)
+    return replace(
+        method, powers=powers, products=products, dimension=method.dimension or method.default_dimension(model)
+    )
 
 
 def _table(values: Mapping[str, Any], where: str) -> Table:
