@@ -120,9 +120,7 @@ def test_a_fit_that_fails_leaves_nothing_in_the_way(coreshot, study_path, write_
 
 def test_a_guessed_study_can_be_checked_whatever_its_names(coreshot, tmp_path):
     """Many different numbers are a quantity; a quotation mark in a name stays in the name."""
-    lines = [
-        f"{number},{1_000_000 + 3.4567 * number:.4f}" for number in range(40)
-    ]  # a range cut to six digits would not hold them
+    lines = [f"{number / 7:.3f},{1_000_000 + 3.4567 * number:.4f}" for number in range(40)]
     (tmp_path / "columns.csv").write_text("\n".join(['"a ""b"" \\ c",price', *lines]) + "\n")
     coreshot("study", "new", "study.toml", "--from", "columns.csv", "--target", "price", "--guess")
     assert 'task = "regression"' in (tmp_path / "study.toml").read_text()

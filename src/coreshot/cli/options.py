@@ -20,6 +20,7 @@ SiteSettingsPath = Annotated[
     Path | None,
     typer.Option("--site-settings", help="A TOML file that says how this site's file is written; it never leaves."),
 ]
+ModelPath = Annotated[Path, typer.Argument(metavar="MODEL", help="A folder that `coreshot fit` has written.")]
 Seeds = Annotated[
     str | None, typer.Option("--seeds", help="The seeds to run, such as 0,1; the default is the preset's.")
 ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -66,6 +66,21 @@ def read_with_warnings(
         if name not in how.allow:
             print_now(f"warning: {data}: the column {name!r} looks broken: {reason}.", as_json=True)
     return records
+
+
+def read_column(data: Path, name: str, site_settings: Path | None) -> list[str] | None:
+    """One column of the site's own, as text: what is text in the file stays as it is. None: there is no such column."""
+    import pyarrow
+
+    from coreshot.data.cells import as_text
+    from coreshot.data.site_settings import read_site_settings
+    from coreshot.data.table_files import read_table
+
+    cells: Any = read_table(data, read_site_settings(site_settings)).columns.get(name)
+    if cells is None:
+        return None
+    listed = cells.to_pylist() if isinstance(cells, pyarrow.Array | pyarrow.ChunkedArray) else list(cells)
+    return [cell if isinstance(cell, str) else as_text(cell, ()) or "" for cell in listed]
 
 
 def _findings_table(path: Path, findings: Sequence[Finding]) -> Table:

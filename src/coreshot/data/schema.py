@@ -145,6 +145,19 @@ class Table:
         indicators = len(self.columns) if self.missing == "indicator" else 0
         return (sum(column.width for column in self.columns) + indicators,)
 
+    @property
+    def number_inputs(self) -> tuple[int, ...]:
+        """The inputs that take more than two values: numbers and dates."""
+        ends = np.cumsum([column.width for column in self.columns])
+        return tuple(
+            int(end) - 1 for end, column in zip(ends, self.columns, strict=True) if column.kind in ("number", "date")
+        )
+
+    @property
+    def column_inputs(self) -> tuple[int, ...]:
+        """All inputs but the indicators of missing cells, which come last."""
+        return tuple(range(sum(column.width for column in self.columns)))
+
     def encode(
         self, cells: Mapping[str, Cells], where: str, reading: Reading = PLAIN
     ) -> tuple[Float[np.ndarray, "n d"], list[Finding]]:
