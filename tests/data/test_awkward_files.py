@@ -104,6 +104,7 @@ STOP = {
         "record 1 has 9 cells, the header has 8 (5 such records)",
     ),
     "open-quote.csv": (PLAIN.replace(MARK, f'"{MARK}', 1), "cells, the header has 8"),
+    "open-quote-in-the-header.csv": (PLAIN.replace("income", '"income', 1), "there is no column 'income'"),
     "header-only.csv": (f"{HEADER}\n", "holds no records"),
     "nothing.csv": ("", "is empty; give a file whose first line names the columns"),
     "nul.csv": (PLAIN.replace(" 7,", " 7\0,"), "has NUL bytes (the first is in line 9)"),

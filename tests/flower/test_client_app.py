@@ -64,7 +64,7 @@ def test_it_sends_the_bytes_of_distill_and_nothing_else(site, study, sample_poin
 def test_data_that_do_not_fit_are_refused_without_a_word_about_them(site, caplog):
     reply = site(y=[1234.0] * 12)
     assert (reply.error.code, reply.error.reason) == (EXPLAINED, "its data do not fit the study (its own log says why)")
-    assert "label 1234 at index 0" in caplog.text  # at the site
+    assert "the label at index 0 is none of the study's classes" in caplog.text  # at the site
 
 
 def test_it_answers_to_the_study_that_it_agreed_to_and_to_no_other(site):

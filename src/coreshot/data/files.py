@@ -23,6 +23,7 @@ from coreshot.errors import CoreshotError
 
 __all__ = ["EncodedRecords", "check_header", "read_arrays", "read_columns", "read_records"]
 
+MAX_SHOWN = 40  # letters of the name of a column
 IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".tif", ".tiff")
 
 
@@ -94,7 +95,8 @@ def _find_columns(
             raise CoreshotError(f"{path}: {source!r} is both {name!r} and {other!r} of the study; rename it.")
     lost = [column.name for column in wanted if column.name not in sources and (needs_target or column is not target)]
     if lost:
-        unused = [name for name in columns if name not in sources.values()]
+        # With a quotation mark that is not closed, a name goes on over the records: only its first line is shown.
+        unused = [name.partition("\n")[0][:MAX_SHOWN] for name in columns if name not in sources.values()]
         raise CoreshotError(
             f"{path}: there is no column {lost[0]!r}; it has {list_names(unused)} besides the study's: rename one, "
             "or add it, empty where it is unknown."

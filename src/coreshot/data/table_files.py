@@ -26,7 +26,7 @@ def read_table(path: Path, how: SiteSettings = DETECT, known: Collection[str] = 
             return WRITTEN_FORMATS[suffix](path, how, known)
         if suffix in TABLE_FORMATS:
             return TableFile(TABLE_FORMATS[suffix](path), (suffix.removeprefix("."),))
-    except (pyarrow.ArrowException, OSError) as error:  # the text of an ArrowException may have cells
+    except (pyarrow.ArrowException, UnicodeDecodeError, OSError) as error:  # the text of some may have cells
         reason = f" ({error.strerror})" if isinstance(error, OSError) and error.strerror else ""
         raise CoreshotError(f"{path}: cannot be read{reason}; give a whole {suffix} file.") from None
     *first, last = (*WRITTEN_FORMATS, *TABLE_FORMATS)
@@ -50,6 +50,7 @@ def rename_columns(columns: Mapping[str, Cells], names: Mapping[str, str], path:
 
 def _read_parquet(path: Path) -> dict[str, Cells]:
     table = pyarrow.parquet.read_table(path)
+    table.validate(full=True)  # a damaged file may have text that is none, which would only be noticed later
     names = check_header(table.column_names, path)
     # Lists and structures are no cells; a study that wants such a column is told that it is not there.
     return {

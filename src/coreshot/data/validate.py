@@ -72,8 +72,8 @@ def _as_one_hot(labels: np.ndarray, num_classes: int, client: str) -> np.ndarray
         bad = np.flatnonzero((np.abs(labels.sum(axis=1) - 1) > 1e-5) | (labels.min(axis=1) < 0))
         if len(bad):
             raise CoreshotError(
-                f"{client}: label row {bad[0]} is {labels[bad[0]].tolist()}, "
-                "not class probabilities that sum to 1; mend it."
+                f"{client}: label row {bad[0]} is not class probabilities that sum to 1 "
+                f"({len(bad)} such rows); mend it."
             )
         return labels
     if labels.ndim != 1 and labels.shape[1:] != (1,):
@@ -85,7 +85,7 @@ def _as_one_hot(labels: np.ndarray, num_classes: int, client: str) -> np.ndarray
     bad = np.flatnonzero((labels != np.round(labels)) | (labels < 0) | (labels >= num_classes))
     if len(bad):
         raise CoreshotError(
-            f"{client}: label {labels[bad[0]]:g} at index {bad[0]} is outside the study's classes "
-            f"0 to {num_classes - 1}; relabel or drop it."
+            f"{client}: the label at index {bad[0]} is none of the study's classes 0 to {num_classes - 1} "
+            f"({len(bad)} such labels); relabel or drop it."
         )
     return np.eye(num_classes, dtype=np.float32)[labels.astype(int)]
