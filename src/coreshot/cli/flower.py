@@ -42,8 +42,13 @@ def up(
     seed: Seed = 0,
     sites: Annotated[int | None, typer.Option("--sites", min=1, help="Start only this number of sites.")] = None,
     host: Annotated[
-        str, typer.Option("--host", help="The address where the SuperLink listens; 0.0.0.0: all addresses.")
-    ] = "127.0.0.1",
+        str | None,
+        typer.Option(
+            "--host",
+            help="The address where the SuperLink listens for sites; 0.0.0.0: all addresses. With --certs only: "
+            "without, it listens on 127.0.0.1.",
+        ),
+    ] = None,
     port: Annotated[
         int | None, typer.Option("--port", help="The port; the default is a free one, or the one it had before.")
     ] = None,
@@ -65,11 +70,19 @@ def up(
         if name not in running:
             start_site(federation, name)
     roles = [process.role for process in federation.processes]
+    facts = {"superlink": federation.address, "control": federation.control, "processes": roles}
     lines = [
-        f"SuperLink {federation.address}; processes: {', '.join(roles)}",
+        f"SuperLink for sites: {federation.address}; for you, on this machine only: {federation.control}",
+        f"processes: {', '.join(roles)}",
         f"stop them with `coreshot flower down {folder}`",
     ]
-    print_result({"superlink": federation.address, "processes": roles}, as_json, lines)
+    if host is not None and federation.host != host:
+        facts["note"] = (
+            f"it listens on {federation.host} and not on {host}: without --certs, anyone who reaches it could answer "
+            "in the name of any site; make certificates with `coreshot flower certs`"
+        )
+        lines.append(f"note: {facts['note']}")
+    print_result(facts, as_json, lines)
 
 
 @flower_app.command()
