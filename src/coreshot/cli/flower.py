@@ -117,6 +117,10 @@ def run(
             help="After this time a site stops its own work; the default is nine tenths of --answer-seconds.",
         ),
     ] = None,
+    unforget: Annotated[
+        str | None,
+        typer.Option("--unforget", help="For a study: ask these sites again, which were forgotten; with commas."),
+    ] = None,
     simulate: Annotated[
         bool, typer.Option("--simulate", help="Use Flower's Ray engine, without sites. Needs coreshot\\[flower-sim].")
     ] = False,
@@ -140,7 +144,10 @@ def run(
     folder = (out or Path("runs") / Path(what).stem).resolve()
     keep_compiled()
     if _is_study(what):
-        _run_study(federation, _study_request(what, folder, wait, seed, clients, inference), as_json)
+        request = _study_request(what, folder, wait, seed, clients, inference)
+        _run_study(federation, _without_forgotten(request, federation, Path(what), unforget), as_json)
+    elif unforget:
+        raise CoreshotError("--unforget: only clients of a study can be forgotten; leave it away for a preset.")
     else:
         cpus = (num_cpus or os.cpu_count() or 1) if simulate else None
         _run_preset(federation, what, overrides or [], folder, wait, seed, cpus, as_json)
@@ -155,6 +162,19 @@ def _study_request(
     settings = _inference_settings(study, inference)
     text = Path(study).read_text()
     return RunRequest(out=str(out), wait=wait, seed=seed, study=text, clients=names, inference=settings)
+
+
+def _without_forgotten(request: RunRequest, federation: Path, study: Path, unforgotten: str | None) -> RunRequest:
+    """The request with those who stay forgotten."""
+    from dataclasses import replace
+
+    from coreshot.flower.forgetting import forgotten_clients, unforget
+    from coreshot.study.file import read_study
+
+    folders, study_hash = (Path(request.out), federation), read_study(study).hash
+    if unforgotten:
+        unforget(folders, study_hash, _client_names(unforgotten))
+    return replace(request, forgotten=forgotten_clients(folders, study_hash))
 
 
 def _run_study(federation: Path, request: RunRequest, as_json: bool) -> None:

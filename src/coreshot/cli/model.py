@@ -15,6 +15,7 @@ from coreshot.cli.output import (
     Json,
     format_value,
     make_table,
+    print_now,
     print_result,
     refuse_existing,
     value_lines,
@@ -116,6 +117,7 @@ def forget(
     Example: coreshot forget model --client site-3
     """
     from coreshot.fitted.folder import open_model, refit
+    from coreshot.flower.forgetting import forget_in_run
 
     opened = open_model(model)
     coresets = opened.coresets()
@@ -126,7 +128,10 @@ def forget(
             f"{model}: {client} is its only client, and without it there is no model; remove the folder."
         )
     del coresets[client]
+    remarks = forget_in_run(model.resolve().parent, opened.study_file.study.hash, client)
     refit(opened, coresets)
+    for remark in remarks:
+        print_now(remark, as_json)
     _print_model(model, as_json)
 
 
