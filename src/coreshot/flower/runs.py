@@ -71,9 +71,9 @@ def submit(
     federation.write_operator_home()
     path = (federation.operator / "requests" / f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}.json").resolve()
     request.write(path)
-    origin = {"federation": str(federation.folder.resolve())}
-    if not request.is_simulated:
-        write_json(Path(request.out) / ORIGIN, origin)  # before anything arrives: `forget` looks for it
+    origin = {"federation": str(federation.folder.resolve())} if request.study else {}
+    if origin:  # before anything arrives: `forget` looks for it (a preset's results must be in an empty folder)
+        write_json(Path(request.out) / ORIGIN, origin)
     started = federation.flwr("run", str(federation.operator / "app"), CONNECTION, "-c", f'request="{path}"', *extra)
     run_id = str(started["run-id"])
     _follow(federation, run_id, path, say)
@@ -81,7 +81,7 @@ def submit(
     error = read_json(outcome_path(path)).get("error")
     if error:
         raise CoreshotError(error)
-    write_json(Path(request.out) / ORIGIN, facts if request.is_simulated else {**facts, **origin})
+    write_json(Path(request.out) / ORIGIN, {**facts, **origin})
     return facts
 
 
