@@ -104,5 +104,8 @@ class Posterior(Protocol):
     def novelty(self, x: Float[Array | np.ndarray, "n ..."]) -> Float[np.ndarray, " n"]:
         """How far each input is from all that the clients saw; a CoreshotError where the posterior cannot tell."""
 
+    def usual_novelty(self) -> float | None:
+        """The root mean square novelty of the clients' own records; None where the posterior cannot tell."""
+
     def arrays(self) -> dict[str, np.ndarray]:
         """What its file holds; the method that made it reads it back with `load_posterior`."""

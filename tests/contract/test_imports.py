@@ -22,6 +22,7 @@ LAYERS = [
     "wire",
     "learners",
     "spectral",
+    "glm",
     "inference",
     "methods",
     "study",

@@ -106,7 +106,7 @@ def visit(browser):
 
 
 PAGES = ("run_page", "heart_page")
-TABLES = {"run_page": 3, "heart_page": 3}
+TABLES = {"run_page": 3, "heart_page": 5}
 
 
 @pytest.fixture(params=PAGES)

@@ -4,8 +4,13 @@ from unittest import SkipTest
 
 import numpy as np
 import pytest
+import sklearn
 from sklearn.base import clone
 from sklearn.datasets import make_classification, make_regression
+from sklearn.linear_model import LinearRegression
+from sklearn.model_selection import KFold, cross_val_score, cross_validate
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import estimator_checks_generator
 
 from coreshot.estimator import SpectralClassifier, SpectralRegressor
@@ -63,3 +68,70 @@ def test_ranges_are_checked():
         SpectralClassifier(ranges=[(0, 1)]).fit(x, y)
     with pytest.raises(ValueError, match="give one for each"):
         SpectralClassifier().fit(x, y, sites=[1, 2])
+
+
+def test_no_random_features_is_a_linear_model():
+    x, y = make_regression(300, 4, noise=1.0, random_state=0)
+    model = SpectralRegressor(num_features=0).fit(x, y, sites=np.arange(300) % 3)
+    linear = LinearRegression().fit(x, y)
+    np.testing.assert_allclose(model.predict(x), linear.predict(x), atol=0.02 * np.std(y))
+    labels = (y > 0).astype(int)
+    assert SpectralClassifier(num_features=0).fit(x, labels).score(x, labels) > 0.9
+    with pytest.raises(ValueError, match="num_features is -1"):
+        SpectralClassifier(num_features=-1).fit(x, labels)
+
+
+def test_missing_values_are_accepted_and_that_they_are_missing_is_learned():
+    draws = np.random.default_rng(0)
+    x = draws.normal(size=(400, 3))
+    y = draws.integers(2, size=400)
+    x[(y == 1) & (draws.uniform(size=400) < 0.8), 1] = np.nan  # the value says nothing, that it is missing does
+    x[:, 2] = np.nan  # of nobody
+    sites = np.arange(400) % 2
+    model = SpectralClassifier(num_features=4).fit(x, y, sites=sites)
+    assert model.score(x, y) > 0.8
+    hidden = np.where(np.isnan(x), 0.0, x)  # the negative control: the same numbers, without the information
+    assert SpectralClassifier(num_features=4).fit(hidden, y, sites=sites).score(hidden, y) < model.score(x, y) - 0.05
+    new = np.asarray([[np.nan, 0.0, 1.0], [0.0, np.nan, np.nan]])  # the first input was never missing before
+    probability = model.predict_proba(new)[:, 1]
+    assert np.all(np.isfinite(probability))
+    assert probability[1] > 0.9 > probability[0]
+    with pytest.raises(ValueError, match="infinity"):
+        model.predict([[np.inf, 0.0, 0.0]])
+    amount = SpectralRegressor(num_features=4).fit(x, y + 0.1 * draws.normal(size=400))
+    assert amount.score(x, y) > 0.3
+
+
+def test_a_short_repr():
+    assert repr(SpectralClassifier()) == "SpectralClassifier()"
+    ranges = np.tile([0.0, 1.0], (30, 1))
+    model = SpectralClassifier(num_features=0, ranges=ranges, seed=3)
+    assert repr(model) == "SpectralClassifier(num_features=0, ranges=<30 ranges>, seed=3)"
+    x, y = make_classification(60, 30, random_state=0)
+    assert repr(model.fit(x, y)) == repr(model)
+
+
+@pytest.fixture
+def _routing():
+    with sklearn.config_context(enable_metadata_routing=True):
+        yield
+
+
+@pytest.mark.usefixtures("_routing")
+def test_sites_reach_fit_through_a_pipeline_and_a_cross_validation():
+    x, y = make_classification(180, 5, random_state=0)
+    sites = np.asarray(["north", "south", "west"])[np.arange(180) % 3]
+    steps = make_pipeline(StandardScaler(), SpectralClassifier(num_features=4).set_fit_request(sites=True))
+    assert len(steps.fit(x, y, sites=sites)[-1].messages_) == 3
+    folds = KFold(3, shuffle=True, random_state=0)
+    assert np.mean(cross_val_score(steps, x, y, cv=folds, params={"sites": sites})) > 0.8
+    found = cross_validate(steps, x, y, cv=folds, params={"sites": sites}, return_estimator=True)
+    assert [len(one[-1].messages_) for one in found["estimator"]] == [3, 3, 3]
+
+
+@pytest.mark.usefixtures("_routing")
+def test_negative_control_sites_that_were_not_requested_are_refused():
+    x, y = make_classification(60, 5, random_state=0)
+    steps = make_pipeline(StandardScaler(), SpectralClassifier(num_features=4))
+    with pytest.raises(ValueError, match="sites"):
+        steps.fit(x, y, sites=np.arange(60) % 2)

@@ -42,6 +42,7 @@ def test_a_page_a_picture_and_numbers_for_each_client(coreshot, model, write_sit
     test = write_site("test", count=90, seed=9, change=with_owner)
     told = coreshot("evaluate", model, test, "--html", "page.html", "--picture", "diagram.png")
     assert "page: page.html" in told
+    assert told.startswith("Of 90 records the model is right on ")
     with Image.open(tmp_path / "diagram.png") as picture:
         assert picture.size[0] > 300
     page = (tmp_path / "page.html").read_text()
@@ -53,12 +54,32 @@ def test_a_page_a_picture_and_numbers_for_each_client(coreshot, model, write_sit
         "Reliability",
         "[method]",
         "records of test.csv",
+        "Of 90 records the model is right on ",
+        "sensitivity for &#39;yes&#39; at 0.5",
+        "predicted yes",
+        "Confusion matrix",
+        "Calibration of classes",
+        "Metrics by client",
+        "bootstrap with 1,000 resamples",
     ):
         assert words in page
     facts = json.loads(coreshot("evaluate", model, test, "--json"))
     assert {name: row["records"] for name, row in facts["clients"].items()} == {"north": 60, "south": 30}
     mixed = sum(row["records"] * row["accuracy"] for row in facts["clients"].values()) / facts["records"]
     assert mixed == pytest.approx(facts["accuracy"])
+    names = {"accuracy", "auc", "sensitivity", "specificity", "nll", "brier", "ece"}
+    for row in (facts, *facts["clients"].values()):
+        assert names == set(row["intervals"])
+        assert names - {"sensitivity", "specificity"} == set(row["baselines"])
+        assert all(row["intervals"][name][0] <= row[name] <= row["intervals"][name][1] for name in names)
+    assert (facts["positive"], facts["threshold"]) == ("yes", 0.5)
+    assert sum(map(sum, facts["confusion"])) == 90
+    assert [one["name"] for one in facts["classes"]] == ["no", "yes"]
+    strict = json.loads(coreshot("evaluate", model, test, "--positive", "no", "--threshold", "0.9", "--json"))
+    assert strict["accuracy"] == facts["accuracy"]
+    assert strict["sensitivity"] < facts["specificity"]  # fewer are called "no"
+    assert "give one of no, yes" in coreshot("evaluate", model, test, "--positive", "maybe", code=2)
+    assert "between 0 and 1" in coreshot("evaluate", model, test, "--threshold", "50", code=2)
     assert "is there already" in coreshot("evaluate", model, test, "--html", "page.html", code=2)
     assert "no such column" in coreshot("evaluate", model, test, "--by", "nothing", code=2)
 
@@ -85,4 +106,9 @@ def test_regression_has_coverage(coreshot, tmp_path):
     coreshot("fit", "site.coreset", "--study", "days.toml", "--out", "model")
     facts = json.loads(coreshot("evaluate", "model", "site.csv", "--html", "page.html", "--json"))
     assert 0.8 < facts["coverage_90"] <= 1
-    assert "Coverage of intervals" in (tmp_path / "page.html").read_text()
+    # In days: noise of 0 to 3 in steps of a quarter, and the spread of 20 days.
+    assert facts["rmse"] == pytest.approx(0.94, abs=0.1)
+    assert facts["baselines"]["rmse"] == pytest.approx(5.9, abs=0.3)
+    page = (tmp_path / "page.html").read_text()
+    assert "Coverage of intervals" in page
+    assert "For 300 records the model predicts days with a root mean squared error of" in page

@@ -19,9 +19,8 @@ PIXELS = Images(shape=(4, 4, 1))
     ("text", "sentence"),
     [
         ("age, age,ill\n50,99,no\n", r"two columns are called 'age'; rename one"),
-        ("age;ill\n50;no\n", r"separated by ';'; save it with commas"),
-        ("age\till\n50\tno\n", r"separated by tabs; save it with commas"),
-        ("age,ill\n50,n\xe4\n".encode("latin-1"), r"save it as UTF-8"),
+        ("age;ill\n50;no;60;yes\n", r"record 1 has 4 cells, the header has 2; mend it: a cell that contains ';' needs"),
+        ("age,ill\n50,n\xe4\n".encode("latin-1"), r"record 1 has a cell in 'ill' that the study does not know"),
     ],
 )
 def test_a_table_that_would_be_misread_is_refused(tmp_path, text, sentence):
@@ -46,14 +45,14 @@ def test_a_name_written_in_two_ways_is_one_name(tmp_path):
     assert list(read_records(path, TABLE, Classes(name="ill", classes=("no", "\u00fcbel"))).y) == [1, 0]
 
 
-def test_a_target_out_of_range_is_not_told_to_be_clipped(tmp_path):
+def test_a_target_out_of_range_is_told_what_to_agree_on(tmp_path):
     path = tmp_path / "site.csv"
     path.write_text("age,price\n50,1000\n")
-    with pytest.raises(CoreshotError, match="mend them, or agree on a wider range"):
+    with pytest.raises(CoreshotError, match="mend it, or agree on a wider range"):
         read_records(path, TABLE, Quantity(name="price", range=(0, 10)))
 
 
-@pytest.mark.parametrize("classes", [("01", "1"), ("none", "mild"), ("1.0", "2.0"), ("a ", "b")])
+@pytest.mark.parametrize("classes", [("01", "1"), ("1.0", "2.0"), ("a ", "b")])
 def test_a_class_that_no_cell_can_be_is_refused_by_the_study(classes):
     with pytest.raises(CoreshotError, match="so no value can be called that; use another name"):
         parse_target({"name": "ill", "classes": list(classes)}, "study")
@@ -121,9 +120,7 @@ def test_a_fit_that_fails_leaves_nothing_in_the_way(coreshot, study_path, write_
 
 def test_a_guessed_study_can_be_checked_whatever_its_names(coreshot, tmp_path):
     """Many different numbers are a quantity; a quotation mark in a name stays in the name."""
-    lines = [
-        f"{number},{1_000_000 + 3.4567 * number:.4f}" for number in range(40)
-    ]  # a range cut to six digits would not hold them
+    lines = [f"{number / 7:.3f},{1_000_000 + 3.4567 * number:.4f}" for number in range(40)]
     (tmp_path / "columns.csv").write_text("\n".join(['"a ""b"" \\ c",price', *lines]) + "\n")
     coreshot("study", "new", "study.toml", "--from", "columns.csv", "--target", "price", "--guess")
     assert 'task = "regression"' in (tmp_path / "study.toml").read_text()

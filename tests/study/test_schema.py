@@ -48,10 +48,10 @@ def test_outside_the_range(outside, expected):
 @pytest.mark.parametrize(
     ("cells", "message"),
     [
-        ({"age": ["150"], "sex": ["f"]}, "site.csv: record 1 has age = 150, outside the study's 20 to 100"),
-        ({"age": ["old"], "sex": ["f"]}, "record 1 has age = 'old', which is not a number"),
+        ({"age": ["150"], "sex": ["f"]}, "site.csv: record 1 has a cell in 'age' outside the study's 20 to 100"),
+        ({"age": ["old"], "sex": ["f"]}, "record 1 has a cell in 'age' that is not a number"),
         ({"age": ["inf"], "sex": ["f"]}, "not a number"),
-        ({"age": ["30"], "sex": ["x"]}, "record 1 has sex = 'x', and the study knows f, m"),
+        ({"age": ["30"], "sex": ["x"]}, "record 1 has a cell in 'sex' that the study does not know (it knows f, m)"),
         ({"age": ["30"]}, "there is no column 'sex'; it has age"),
     ],
 )
@@ -98,7 +98,10 @@ def test_classes_and_their_values():
     labels, finding = target.encode(["0", "2.0", 1], "site")
     assert labels.tolist() == [0, 1, 1]
     assert finding.note == "no 1, yes 2"
-    for cells, message in ((["3"], "record 1 has '3' as its 'ill'"), (["0", None], "record 2 has no 'ill'")):
+    for cells, message in (
+        (["3"], "record 1 has a cell in 'ill' that the study does not know"),
+        (["0", None], "record 2 has no 'ill'"),
+    ):
         with pytest.raises(CoreshotError, match=message):
             target.encode(cells, "site")
 

@@ -4,10 +4,10 @@ import tomllib
 
 import pytest
 
-from coreshot.data.files import read_columns
 from coreshot.fitted.folder import _model_toml
+from coreshot.study.draft import Draft, DraftColumn, DraftTarget, LeftOut
 from coreshot.study.file import read_study
-from coreshot.study.template import csv_header, image_template, table_template
+from coreshot.study.template import image_template, table_template
 
 NAMES = [
     'a "quoted" name',
@@ -23,18 +23,24 @@ NAMES = [
 @pytest.mark.parametrize("name", NAMES)
 def test_a_table_study_keeps_every_name(tmp_path, name):
     path = tmp_path / "study.toml"
-    records = [{"age": str(20 + i), name: f"{name}{i % 2}", "ill": ["no", name][i % 2]} for i in range(30)]
-    path.write_text(table_template(name, ["age", name, "ill"], "ill", records))
+    values = (f"{name}0", f"{name}1")
+    columns = (
+        DraftColumn("age", "number", (0.0, 1.5)),
+        LeftOut(name, f"looks like {name}"),
+        DraftColumn(name, "category", values=values, missing_words=(f"no {name}",)),
+    )
+    words = {"no": ["0"], name: ["1", f"{name}!"]}
+    target = DraftTarget("ill", classes=("no", name), values=words, questions=(name,))
+    path.write_text(table_template(Draft(name, target, columns)), encoding="utf-8")
     study = read_study(path)
     assert study.agreement.task == name
     assert [column.name for column in study.inputs.columns] == ["age", name]
-    assert set(study.inputs.columns[1].values) == {f"{name}0", f"{name}1"}
-    assert set(study.target.classes) == {"no", name}
-    renamed = path.with_name("renamed.toml")
-    renamed.write_text(
-        table_template("small", ["age", name], name, [{"age": r["age"], name: r["ill"]} for r in records])
-    )
-    assert read_study(renamed).target.name == name
+    assert study.inputs.columns[1].values == values
+    assert study.inputs.columns[1].missing_words == (f"no {name}",)
+    assert study.target.classes == ("no", name)
+    assert study.target.values[name] == ("1", f"{name}!")
+    path.write_text(table_template(Draft("s", DraftTarget(name, "regression", range=(0, 9)), columns[:1])))
+    assert read_study(path).target.name == name
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -43,16 +49,6 @@ def test_an_image_study_keeps_every_name(tmp_path, name):
     path.write_text(image_template(name, [12, 12, 1], ["a", name]))
     study = read_study(path)
     assert (study.agreement.task, study.target.classes) == (name, ("a", name))
-
-
-def test_a_guessed_range_has_all_digits(tmp_path):
-    values = [0.1 + 0.2, 1e-7, 123456.789012345, *range(20)]
-    path = tmp_path / "site.csv"
-    path.write_text("dose,ill\n" + "".join(f"{value!r},{index % 2}\n" for index, value in enumerate(values)))
-    columns = read_columns(path)
-    records = [dict(zip(columns, line, strict=True)) for line in zip(*columns.values(), strict=True)]
-    text = table_template("small", csv_header(path), "ill", records)
-    assert tomllib.loads(text)["table"]["column"][0]["range"] == [0.0, 123456.789012345]
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -7,7 +7,6 @@ import numpy as np
 from coreshot.fitted.calibration import LEVELS, coverage
 from coreshot.fitted.metrics import class_sums
 from coreshot.report.calibration import draw_reliability
-from coreshot.types import Predictive
 
 COUNT = 4000
 ERROR = 4 * 0.5 / np.sqrt(COUNT)  # four deviations of a share
@@ -19,7 +18,7 @@ def forecaster(too_sure):
     epistemic, aleatoric = draws.uniform(0.1, 1, (COUNT, 1)), draws.uniform(0.1, 1, (COUNT, 1))
     mean = draws.normal(size=(COUNT, 1))
     truth = mean + too_sure * np.sqrt(epistemic**2 + aleatoric**2) * draws.normal(size=(COUNT, 1))
-    return Predictive(mean, epistemic, aleatoric), truth
+    return mean, np.hypot(epistemic, aleatoric), truth
 
 
 def test_coverage_of_a_calibrated_forecaster():

@@ -16,13 +16,16 @@ import typer
 
 from coreshot.cli.audit import audit
 from coreshot.cli.data import data_app
+from coreshot.cli.distill import distill
+from coreshot.cli.evaluate import evaluate
 from coreshot.cli.flower import flower_app
 from coreshot.cli.frontier import frontier
 from coreshot.cli.inspect import inspect
-from coreshot.cli.model import evaluate, fit, forget, predict
+from coreshot.cli.model import fit, forget
 from coreshot.cli.options import Overrides, PresetName, Seeds, parse_names, parse_seeds, parse_whole_numbers
-from coreshot.cli.output import Json, Markdown, make_table, print_grid, print_result, print_run, working
-from coreshot.cli.study import distill, study_app
+from coreshot.cli.output import Json, Markdown, make_table, print_grid, print_result, print_run, visible, working
+from coreshot.cli.predict import predict
+from coreshot.cli.study import study_app
 from coreshot.errors import CoreshotError
 
 if TYPE_CHECKING:
@@ -296,6 +299,6 @@ def _end(sentence: str) -> None:
     from rich.console import Console
 
     Console(stderr=True).print(
-        f"coreshot: {sentence}", style="red", highlight=False, markup=False, emoji=False, soft_wrap=True
+        f"coreshot: {visible(sentence)}", style="red", highlight=False, markup=False, emoji=False, soft_wrap=True
     )
     sys.exit(2)

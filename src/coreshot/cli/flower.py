@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from coreshot.cli.options import DataPath, Overrides
+from coreshot.cli.options import DataPath, Overrides, SiteSettingsPath
 from coreshot.cli.output import Json, print_now, print_result, print_run
 from coreshot.errors import CoreshotError
 
@@ -285,6 +285,7 @@ def site(
     ca: Annotated[Path | None, typer.Option("--ca", help="The authority's certificate, ca.pem; with --key.")] = None,
     key: Annotated[Path | None, typer.Option("--key", help="This site's private key.")] = None,
     study: Annotated[Path | None, typer.Option("--study", help="Answer to this study only: its TOML file.")] = None,
+    site_settings: SiteSettingsPath = None,
     minutes: Annotated[
         float, typer.Option("--minutes", min=0.01, help="Stop the work on an answer after this time.")
     ] = 60.0,
@@ -311,6 +312,11 @@ def site(
         "data-path": str(data.resolve()),
         "seconds-limit": 60 * minutes,
     }
+    if site_settings is not None:
+        from coreshot.data.site_settings import read_site_settings
+
+        read_site_settings(site_settings)
+        config["site-settings"] = str(site_settings.resolve())
     if study is not None:
         from coreshot.study.file import read_study
 

@@ -1,26 +1,15 @@
-"""`coreshot fit`, `forget`, `predict`, `evaluate`: the model of what the sites have sent."""
+"""`coreshot fit` and `forget`: the model of what the sites have sent."""
 
 from __future__ import annotations
 
-import csv
-import io
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from coreshot.cli.options import DataPath
-from coreshot.cli.output import (
-    Json,
-    format_value,
-    make_table,
-    print_now,
-    print_result,
-    refuse_existing,
-    value_lines,
-    write_new,
-)
+from coreshot.cli.options import ModelPath
+from coreshot.cli.output import Json, make_table, print_now, print_result, value_lines
 from coreshot.errors import CoreshotError
 
 if TYPE_CHECKING:
@@ -28,7 +17,6 @@ if TYPE_CHECKING:
     from coreshot.fitted.folder import ModelFolder
     from coreshot.study import Study
 
-ModelPath = Annotated[Path, typer.Argument(metavar="MODEL", help="A folder that `coreshot fit` has written.")]
 # For studies with few points; for others give a file. HMC adapts its step size, so the first one hardly matters.
 DEFAULTS: dict[str, dict[str, Any]] = {
     "hmc": {
@@ -89,7 +77,7 @@ def fit(
     has_points = agreed.study.learner is not None
     if inference and not has_points:
         raise CoreshotError(f"--inference {inference}: this study has its posterior in closed form; leave it away.")
-    arrived = by_client({path: _read(path) for path in coresets})
+    arrived = by_client(_read_of_study(coresets, agreed.study, str(study)))
     chosen = read_inference(inference or "hmc") if has_points else None
     write_model(out, agreed, arrived, chosen, "mass", seed)
     _print_model(out, as_json)
@@ -99,9 +87,9 @@ def _add_to_model(folder: Path, late: list[Path]) -> None:
     from coreshot.fitted.folder import by_client, open_model, refit
 
     model = open_model(folder)
-    new, known = by_client({path: _read(path) for path in late}), model.coresets()
-    if not new:
+    if not late:
         raise CoreshotError("fit --add: give coresets, then the model.")
+    new, known = by_client(_read_of_study(late, model.study_file.study, str(folder))), model.coresets()
     if twice := sorted(set(new) & set(known)):
         raise CoreshotError(f"{folder}: client {twice[0]} is in it already; forget it first.")
     refit(model, {**known, **new})
@@ -133,138 +121,6 @@ def forget(
     for remark in remarks:
         print_now(remark, as_json)
     _print_model(model, as_json)
-
-
-def predict(
-    model: ModelPath,
-    data: DataPath,
-    out: Annotated[Path, typer.Option("--out", help="The CSV file to write; it must not exist yet.")],
-    as_json: Json = False,
-) -> None:
-    """Predict the target of every record: class probabilities, or a mean and an interval.
-
-    The uncertainty has two parts: epistemic, from the model, and aleatoric, from the noise of the target.
-
-    Example: coreshot predict model new-patients.csv --out predictions.csv
-    """
-    from coreshot.fitted.folder import open_model
-    from coreshot.study.site_records import read_study_records
-
-    refuse_existing(out)
-    fitted = open_model(model).load()
-    records = read_study_records(fitted.study, data, needs_target=False)
-    rows = _prediction_rows(fitted.study, fitted.predict(records.x))
-    buffer = io.StringIO()
-    writer = csv.DictWriter(buffer, list(rows[0]))
-    writer.writeheader()
-    writer.writerows(rows)
-    write_new(out, buffer.getvalue().encode())
-    print_result({"predictions": str(out), "records": len(rows)}, as_json)
-
-
-def evaluate(
-    model: ModelPath,
-    data: DataPath,
-    html: Annotated[
-        Path | None, typer.Option("--html", help="Write an HTML page about the model here; it needs no other file.")
-    ] = None,
-    picture: Annotated[
-        Path | None,
-        typer.Option("--picture", help="Write the reliability diagram, or the coverage of intervals, here as PNG."),
-    ] = None,
-    by: Annotated[
-        str | None,
-        typer.Option(
-            "--by", help="The column that names the client of a record; the default is client, where there is one."
-        ),
-    ] = None,
-    as_json: Json = False,
-) -> None:
-    """Measure a model on records with known targets, in all and for each client; also as a page or a picture.
-
-    Example: coreshot evaluate model held-out.csv --html model.html
-    """
-    from coreshot.fitted.folder import open_model
-    from coreshot.report.drawing import render
-    from coreshot.report.model_page import evaluate_model, model_page
-    from coreshot.study.site_records import read_study_records
-
-    if html is not None and html == picture:
-        raise CoreshotError(f"{html}: is to be both the page and the picture; give two names.")
-    for path in (html, picture):
-        if path is not None:
-            refuse_existing(path)
-    folder = open_model(model)
-    fitted = folder.load()
-    records = read_study_records(fitted.study, data)
-    found = evaluate_model(fitted, records.x, records.y, _owners(data, by))
-    written = {}
-    if html is not None:
-        write_new(html, model_page(folder, fitted, found, data.name))
-        written["page"] = str(html)
-    if picture is not None:
-        write_new(picture, render(found.drawing, "png"))
-        written["picture"] = str(picture)
-    values = {**found.overall, **written}
-    print_result({**values, "clients": found.clients}, as_json, _evaluation_parts(values, found.overall, found.clients))
-
-
-def _evaluation_parts(
-    values: Mapping[str, Any], overall: Mapping[str, Any], clients: Mapping[str, Mapping[str, Any]]
-) -> Iterator[Part]:
-    yield from value_lines(values)
-    if clients:
-        rows = ((name, *map(format_value, row.values())) for name, row in clients.items())
-        yield make_table(("client", *overall), rows)
-
-
-def _owners(data: Path, by: str | None) -> Any:
-    """The client of each record, as an array; None where the file does not name clients."""
-    import numpy as np
-
-    from coreshot.data.files import read_columns
-
-    columns = read_columns(data) if data.is_file() else {}
-    cells = columns.get(by or "client")
-    if cells is None and by is not None:
-        raise CoreshotError(f"--by {by}: {data} has no such column; it has {', '.join(columns) or 'none'}.")
-    return None if cells is None else np.asarray(["(not given)" if cell is None else str(cell) for cell in cells])
-
-
-def _prediction_rows(study: Study, predicted: Any) -> list[dict[str, str]]:
-    from coreshot.data.schema import Classes, Quantity
-
-    if isinstance(study.target, Classes):
-        names = study.target.classes
-        return [
-            {
-                "record": str(line),
-                "prediction": names[int(mean.argmax())],
-                **{f"probability {name}": f"{value:.6g}" for name, value in zip(names, mean, strict=True)},
-                "epistemic": f"{epistemic[mean.argmax()]:.6g}",
-                "aleatoric": f"{aleatoric[mean.argmax()]:.6g}",
-            }
-            for line, (mean, epistemic, aleatoric) in enumerate(
-                zip(predicted.mean, predicted.epistemic, predicted.aleatoric, strict=True), 1
-            )
-        ]
-    assert isinstance(study.target, Quantity)
-    mean = study.target.in_units(predicted.mean)[:, 0]
-    epistemic, aleatoric = (
-        study.target.in_units(part, is_deviation=True)[:, 0] for part in (predicted.epistemic, predicted.aleatoric)
-    )
-    total = (epistemic**2 + aleatoric**2) ** 0.5
-    return [
-        {
-            "record": str(line),
-            "mean": f"{mean[line - 1]:.6g}",
-            "low 90%": f"{mean[line - 1] - 1.6449 * total[line - 1]:.6g}",
-            "high 90%": f"{mean[line - 1] + 1.6449 * total[line - 1]:.6g}",
-            "epistemic": f"{epistemic[line - 1]:.6g}",
-            "aleatoric": f"{aleatoric[line - 1]:.6g}",
-        }
-        for line in range(1, len(mean) + 1)
-    ]
 
 
 def read_inference(text: str) -> Any:
@@ -315,6 +171,21 @@ def _model_parts(model: ModelFolder, suspects: list[str]) -> Iterator[Part]:
             f"warning: {client} may be broken or hostile; ask its owner, "
             f"or fit without it (`coreshot forget {model.path} --client '{client}'`)."
         )
+
+
+def _read_of_study(paths: list[Path], study: Study, where: str) -> dict[Path, bytes]:
+    """The files, all of this study: of another one, it would be misleading to say anything else about them."""
+    from coreshot.wire.messages import read_header
+
+    found = {path: _read(path) for path in paths}
+    for path, data in found.items():
+        other = read_header(data, str(path))["study"]
+        if other != study.hash:
+            raise CoreshotError(
+                f"{path}: belongs to study {other[:12]}, but {where} is study {study.hash[:12]} "
+                f"({study.agreement.task!r}); leave the file away, or have its site distill again with this study."
+            )
+    return found
 
 
 def _read(path: Path) -> bytes:

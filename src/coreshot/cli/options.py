@@ -12,9 +12,15 @@ from coreshot.errors import CoreshotError
 PresetName = Annotated[
     str, typer.Argument(metavar="PRESET", help="A name from `coreshot list`, or the path of a TOML file.")
 ]
+StudyPath = Annotated[Path, typer.Argument(metavar="STUDY", help="The study's TOML file.")]
 DataPath = Annotated[
-    Path, typer.Argument(metavar="DATA", help="The records: CSV, parquet, npz, or a folder of images.")
+    Path, typer.Argument(metavar="DATA", help="The records: CSV, Excel, parquet, npz, or a folder of images.")
 ]
+SiteSettingsPath = Annotated[
+    Path | None,
+    typer.Option("--site-settings", help="A TOML file that says how this site's file is written; it never leaves."),
+]
+ModelPath = Annotated[Path, typer.Argument(metavar="MODEL", help="A folder that `coreshot fit` has written.")]
 Seeds = Annotated[
     str | None, typer.Option("--seeds", help="The seeds to run, such as 0,1; the default is the preset's.")
 ]

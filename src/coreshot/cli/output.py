@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import sys
+import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -49,11 +50,39 @@ def print_now(part: Part, as_json: bool) -> None:
 
 def _print_part(part: Part, file: TextIO) -> None:
     if isinstance(part, str):
-        print(part, file=file, flush=True)
+        print("\n".join(map(visible, part.split("\n"))), file=file, flush=True)
         return
     from rich.console import Console
 
     Console(file=file, width=None if file.isatty() else WIDTH).print(part)
+
+
+def visible(text: str) -> str:
+    """Text from a file on one line, with escapes for what would steer a terminal or cannot be printed."""
+    steers = ("Cc", "Cs", "Zl", "Zp")
+    return "".join(
+        ascii(sign)[1:-1] if unicodedata.category(sign) in steers or sign in _TURNS else sign for sign in text
+    )
+
+
+_TURNS = "\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"  # the direction of text
+
+
+def ask(question: str, as_json: bool) -> str:
+    """A line from standard input, which is shown where no terminal does so; a CoreshotError when there are no more."""
+    file = sys.stderr if as_json else sys.stdout
+    print(visible(question), end=" ", file=file, flush=True)
+    try:
+        line = sys.stdin.readline()
+    except UnicodeDecodeError:
+        line = ""
+    if not sys.stdin.isatty():
+        print(visible(line.strip()), file=file, flush=True)
+    if not line:
+        raise CoreshotError(
+            "standard input: it ended before the last question, or is not UTF-8; nothing was written, start again."
+        )
+    return line.strip()
 
 
 def print_grid(
@@ -87,9 +116,9 @@ def make_table(
     from rich.markup import escape
     from rich.table import Table
 
-    table = Table(*map(escape, columns), title=title and escape(title), caption=caption, title_justify="left")
+    table = Table(*map(escape, columns), title=title and escape(visible(title)), caption=caption, title_justify="left")
     for row in rows:
-        table.add_row(*map(escape, row))
+        table.add_row(*(escape(visible(cell)) for cell in row))
     return table
 
 

@@ -1,23 +1,27 @@
-"""A site's file as the records of a study: CSV, parquet, npz, or a folder of images; read, checked and encoded."""
+"""A site's file as the records of a study: a table, an npz file or a folder of images; read, checked and encoded."""
 
 from __future__ import annotations
 
-import unicodedata
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow
-import pyarrow.csv
-import pyarrow.parquet
 from jaxtyping import Float
 
+from coreshot.data.cells import Cells, as_array, is_text
+from coreshot.data.columns import Finding, Reading, list_names
 from coreshot.data.image_files import decode_image
+from coreshot.data.number_format import NumberColumn, NumberFormat, detect_format
 from coreshot.data.readers.npz import INPUT_KEYS, LABEL_KEYS, load_arrays
-from coreshot.data.schema import Cells, Classes, Finding, Images, Quantity, Table
+from coreshot.data.schema import Classes, Column, Images, Quantity, Table
+from coreshot.data.site_settings import DETECT, SiteSettings
+from coreshot.data.table import TableFile, check_header
+from coreshot.data.table_files import read_columns, read_table, rename_columns
 from coreshot.errors import CoreshotError
+
+__all__ = ["EncodedRecords", "check_header", "read_arrays", "read_columns", "read_records"]
 
 IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".tif", ".tiff")
 
@@ -29,29 +33,109 @@ class EncodedRecords:
     x: Float[np.ndarray, "n ..."]
     y: Any
     findings: list[Finding]
+    read_as: str = ""  # how the file is written, in words
 
 
 def read_records(
-    path: Path, inputs: Table | Images, target: Classes | Quantity, *, needs_target: bool = True
+    path: Path,
+    inputs: Table | Images,
+    target: Classes | Quantity,
+    *,
+    needs_target: bool = True,
+    how: SiteSettings = DETECT,
+    show_values: bool = False,
 ) -> EncodedRecords:
     where = str(path)
     if not path.exists():
-        raise CoreshotError(f"{where}: there is no such file or folder; give CSV, parquet, npz, or a folder of images.")
+        raise CoreshotError(
+            f"{where}: there is no such file or folder; give CSV, Excel, parquet, npz, or a folder of images."
+        )
     if isinstance(inputs, Images):
         images, labels = _read_images(path, inputs, target)
-        cells: Mapping[str, Any] = {target.name: labels} if labels is not None else {}
         x, findings = inputs.encode(images, where)
+        cells: Mapping[str, Any] = {target.name: labels} if labels is not None else {}
+        reading, read_as = Reading(show_values=show_values), ""
     else:
-        cells = read_columns(path)
-        x, findings = inputs.encode(cells, where)
+        table, sources = _find_columns(path, inputs, target, how, needs_target)
+        cells = table.columns
+        numbers = _number_format(table, inputs, target if needs_target else None, how, where)
+        reading = Reading(numbers, how.date_format, frozenset(how.allow), show_values)
+        x, findings = inputs.encode(cells, where, reading)
+        findings = [_with_source(finding, sources) for finding in findings]
+        marks = (numbers.words,) if any(is_text(as_array(column)) for column in cells.values()) else ()
+        read_as = "; ".join([", ".join((*table.read_as, *marks)), *table.notes])
     if len(x) == 0:
         raise CoreshotError(f"{where}: holds no records; give a file with at least one.")
     if not needs_target:
-        return EncodedRecords(x, None, findings)
+        return EncodedRecords(x, None, findings, read_as)
     if target.name not in cells:
         raise CoreshotError(f"{where}: there is no column {target.name!r}, which is what is to be learned; add it.")
-    y, finding = target.encode(cells[target.name], where)
-    return EncodedRecords(x, y, [*findings, finding])
+    y, finding = target.encode(cells[target.name], where, reading)
+    return EncodedRecords(x, y, [*findings, finding], read_as)
+
+
+def _find_columns(
+    path: Path, inputs: Table, target: Classes | Quantity, how: SiteSettings, needs_target: bool
+) -> tuple[TableFile, dict[str, str]]:
+    """The study's columns of a file by the study's names; and, where it has another name in the file, that name."""
+    wanted: list[Column | Classes | Quantity] = [*inputs.columns, target]
+    known = {name for column in wanted for name in (column.name, *column.names)}
+    table = read_table(path, how, known | set(how.columns or {}))
+    columns = rename_columns(table.columns, how.columns or {}, path)
+    sources = {column.name: source for column in wanted if (source := _source(column, columns, path)) is not None}
+    if not sources:
+        raise CoreshotError(
+            f"{path}: its first line names none of the study's columns ({', '.join(c.name for c in wanted)}); "
+            "add a header, or give the study's names in the [columns] of --site-settings."
+        )
+    for name, source in sources.items():
+        other = next((one for one in sources if one != name and sources[one] == source), None)
+        if other is not None:
+            raise CoreshotError(f"{path}: {source!r} is both {name!r} and {other!r} of the study; rename it.")
+    lost = [column.name for column in wanted if column.name not in sources and (needs_target or column is not target)]
+    if lost:
+        unused = [name for name in columns if name not in sources.values()]
+        raise CoreshotError(
+            f"{path}: there is no column {lost[0]!r}; it has {list_names(unused)} besides the study's: rename one, "
+            "or add it, empty where it is unknown."
+        )
+    found = {name: as_array(columns[source]) for name, source in sources.items()}
+    return replace(table, columns=found), {name: source for name, source in sources.items() if name != source}
+
+
+def _source(column: Column | Classes | Quantity, columns: Mapping[str, Cells], path: Path) -> str | None:
+    """The name in the file: one of the names agreed on, or else one that differs from them in case only."""
+    names = (column.name, *column.names)
+    found = [name for name in names if name in columns]
+    folded = {name.casefold() for name in names}
+    found = found or [name for name in columns if name.casefold() in folded]
+    if len(found) > 1:
+        raise CoreshotError(
+            f"{path}: {' and '.join(map(repr, found))} are both names of {column.name!r}; remove or rename one."
+        )
+    return found[0] if found else None
+
+
+def _with_source(finding: Finding, sources: Mapping[str, str]) -> Finding:
+    if finding.name not in sources:
+        return finding
+    note = f"in the file: {sources[finding.name]}"
+    return replace(finding, note=f"{note}; {finding.note}" if finding.note else note)
+
+
+def _number_format(
+    table: TableFile, inputs: Table, target: Classes | Quantity | None, how: SiteSettings, where: str
+) -> NumberFormat:
+    numbers = [column for column in inputs.columns if column.kind == "number"]
+    numbers += [target.as_column] if isinstance(target, Quantity) else []
+    columns = [
+        NumberColumn(column.name, table.columns[column.name], *column.bounds)
+        for column in numbers
+        if is_text(as_array(table.columns[column.name]))
+    ]
+    return detect_format(
+        columns, where, decimal=how.decimal, thousands=how.thousands, is_point_usual=table.is_point_usual
+    )
 
 
 def read_arrays(path: Path) -> tuple[np.ndarray, np.ndarray]:
@@ -67,62 +151,6 @@ def read_arrays(path: Path) -> tuple[np.ndarray, np.ndarray]:
             f"and targets as {' or '.join(LABEL_KEYS)}."
         )
     return inputs, labels
-
-
-def read_columns(path: Path) -> dict[str, Cells]:
-    """The columns of a table by name; their cells are text or numbers."""
-    read = TABLE_FORMATS.get(path.suffix.lower())
-    if read is None:
-        *first, last = TABLE_FORMATS
-        raise CoreshotError(f"{path}: a table is a file ending in {', '.join(first)} or {last}; give one of these.")
-    try:
-        return read(path)
-    except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
-        is_encoding = "utf8" in str(error).lower().replace("-", "")
-        advice = "save it as UTF-8" if is_encoding else "give a whole CSV, parquet or npz file"
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
-        raise CoreshotError(f"{path}: cannot be read ({reason}); {advice}.") from None
-
-
-def check_header(names: Sequence[str], path: Path) -> list[str]:
-    """Column names without spaces around them; two that are the same are refused."""
-    clean = [unicodedata.normalize("NFC", name.strip()) for name in names]
-    for mark, word in ((";", "';'"), ("\t", "tabs")):
-        if len(clean) == 1 and mark in clean[0]:
-            raise CoreshotError(f"{path}: its columns are separated by {word}; save it with commas.")
-    twice = next((name for name in clean if clean.count(name) > 1), None)
-    if twice is not None:
-        raise CoreshotError(f"{path}: two columns are called {twice!r}; rename one.")
-    return clean
-
-
-def _read_csv(path: Path) -> dict[str, Cells]:
-    names = pyarrow.csv.open_csv(
-        path, convert_options=pyarrow.csv.ConvertOptions(strings_can_be_null=True)
-    ).schema.names
-    clean = check_header(names, path)
-    as_text = pyarrow.csv.ConvertOptions(
-        column_types=dict.fromkeys(names, pyarrow.string()), strings_can_be_null=True, quoted_strings_can_be_null=True
-    )
-    table = pyarrow.csv.read_csv(path, convert_options=as_text)
-    return {name: column.to_pylist() for name, column in zip(clean, table.columns, strict=True)}
-
-
-def _read_parquet(path: Path) -> dict[str, Cells]:
-    table = pyarrow.parquet.read_table(path)
-    return {name: table.column(name).to_pylist() for name in table.column_names}
-
-
-def _read_npz(path: Path) -> dict[str, Cells]:
-    return {name: array.tolist() for name, array in load_arrays(path, str(path)).items() if array.ndim == 1}
-
-
-# A new format of tables is a function here, or in a file of its own, and a line in this registry.
-TABLE_FORMATS: dict[str, Callable[[Path], dict[str, Cells]]] = {
-    ".csv": _read_csv,
-    ".parquet": _read_parquet,
-    ".npz": _read_npz,
-}
 
 
 def _read_images(path: Path, inputs: Images, target: Classes | Quantity) -> tuple[np.ndarray, Cells | None]:

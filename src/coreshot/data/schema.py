@@ -1,68 +1,127 @@
 """What a record of a study looks like: columns or pixels, with public ranges, so that scaling needs no private data.
 
-A number is scaled linearly from its range to [-1, 1]. A category is one-hot. A missing value is 0 and, with
-`missing = "indicator"`, one more column says that it is missing: a model can then distinguish a hospital that does not
-measure something from patients with average values.
+A number is scaled linearly from its range to [-1, 1], and so is a date. A category is one-hot; yes and no are 1 and -1.
+A missing value is 0 and, with `missing = "indicator"`, one more column says that it is missing: a model can then
+distinguish a hospital that does not measure something from patients with average values.
 """
 
 from __future__ import annotations
 
-import math
-import unicodedata
+import datetime
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from pydantic import Field
 
 from coreshot.config import Count, decode, settings
+from coreshot.data.cells import NO_WORDS, YES_WORDS, Cells, Lookup, as_array, as_text, distinct, spread
+from coreshot.data.columns import PLAIN, Finding, Reading, encode_column, first_records, is_date_format, list_names
 from coreshot.errors import CoreshotError
-
-Cells = Sequence[Any]  # the cells of one column as the file has them: text, numbers, None
 
 
 @settings
 class Column:
-    """A number has a range, a category its values; `outside` says what happens to any other value."""
+    """A number or a date has a range, a category its values; `outside` says what happens to any other value."""
 
     name: str
-    kind: Literal["number", "category"]
-    range: tuple[float, float] | None = None
+    kind: Literal["number", "category", "yes_no", "date"]
+    range: tuple[float | str, float | str] | None = None  # of a date: two dates, written 2020-12-31
     values: tuple[str, ...] | None = None
-    outside: Literal["refuse", "missing", "clip"] = "refuse"  # clip: numbers only, to the nearest value of the range
+    outside: Literal["refuse", "missing", "clip"] = "refuse"  # clip: to the nearest value of the range
+    names: tuple[str, ...] = ()  # other names of the column in a site's file
+    aliases: dict[str, tuple[str, ...]] | None = None  # other spellings of a value, or of yes and no
+    format: str | None = None  # of a date that is not written 2020-12-31, such as "%d.%m.%Y"
+    may_be_missing: bool = False  # a site may have most cells of it empty, and is not stopped
+    missing_words: tuple[str, ...] = ()  # as the table's, for this column
 
     def __post_init__(self) -> None:
         where = f"study, column {self.name!r}"
-        if self.kind == "number" and (
-            self.range is None or self.values is not None or not self.range[0] < self.range[1]
-        ):
+        has_range, has_values = self.range is not None, self.values is not None
+        if self.kind == "number" and (has_values or not _is_range(self.range, float)):
             raise CoreshotError(
                 f"{where}: a number has range = [low, high] with low below high, and no values; change it."
             )
-        if self.kind == "category" and (
-            self.values is None or self.range is not None or len(set(self.values)) < len(self.values) or not self.values
-        ):
+        if self.kind == "date" and (has_values or not _is_range(self.range, str)):
+            raise CoreshotError(
+                f'{where}: a date has range = ["1930-01-31", "2020-12-31"], earlier first, and no values; change it.'
+            )
+        if self.kind == "category" and (has_range or not self.values or len(set(self.values)) < len(self.values)):
             raise CoreshotError(f"{where}: a category has values = [...], each once, and no range; change it.")
-        if self.kind == "category" and self.outside == "clip":
+        if self.kind == "yes_no" and (has_range or has_values):
+            raise CoreshotError(f"{where}: yes_no has neither range nor values; remove them.")
+        if self.kind in ("category", "yes_no") and self.outside == "clip":
             raise CoreshotError(f'{where}: a category cannot be clipped; use outside = "missing" or "refuse".')
-        _check_names(self.values or (), where)
+        if self.format is not None and self.kind != "date":
+            raise CoreshotError(f"{where}: only a date has a format; remove it.")
+        if self.format is not None and not is_date_format(self.format):
+            raise CoreshotError(f'{where}: {self.format!r} is no format of dates; write, for example, "%d.%m.%Y".')
+        self._check_words(where)
+
+    def _check_words(self, where: str) -> None:
+        every = [spelling for spellings in (self.aliases or {}).values() for spelling in spellings]
+        if self.aliases and not set(self.aliases) <= set(self.choices):
+            raise CoreshotError(f"{where}: aliases are for {list_names(self.choices)} only; change it.")
+        if len(set(every)) < len(every) or set(every) & set(self.values or ()):
+            raise CoreshotError(f"{where}: an alias means two values; give it to one.")
+        check_names([*(self.values or ()), *every], where, self.missing_words)
 
     @property
     def width(self) -> int:
-        return 1 if self.kind == "number" else len(self.values or ())
+        return len(self.values or ()) if self.kind == "category" else 1
+
+    @property
+    def choices(self) -> tuple[str, ...]:
+        """What a cell may say, if it is no number and no date."""
+        return ("no", "yes") if self.kind == "yes_no" else self.values or ()
+
+    @property
+    def lookup(self) -> Lookup:
+        """The index of a choice, by all its spellings."""
+        meaning = {word: index for index, words in enumerate((NO_WORDS, YES_WORDS)) for word in words}
+        meaning = meaning if self.kind == "yes_no" else {}
+        meaning |= {choice: index for index, choice in enumerate(self.choices)}
+        for choice, spellings in (self.aliases or {}).items():
+            meaning |= dict.fromkeys(spellings, self.choices.index(choice))
+        return Lookup(meaning)
+
+    @property
+    def bounds(self) -> tuple[float, float]:
+        """The range as numbers; of a date, days."""
+        low, high = self.range or (0.0, 1.0)
+        return _as_number(low), _as_number(high)
+
+    @property
+    def bounds_text(self) -> str:
+        low, high = self.range or (0.0, 1.0)
+        return " to ".join(end if isinstance(end, str) else f"{end:g}" for end in (low, high))
+
+    def in_units(self, part: Float[np.ndarray, "n width"]) -> list[Any]:
+        """Encoded cells in readable form: numbers in their units, of a category the value with most weight."""
+        if self.kind == "category":
+            return [self.choices[index] for index in np.argmax(part, axis=1)]
+        if self.kind == "yes_no":
+            return ["yes" if value > 0 else "no" for value in part[:, 0]]
+        low, high = self.bounds
+        values = (low + (part[:, 0] + 1) / 2 * (high - low)).tolist()
+        if self.kind == "number":
+            return values
+        first, last = 1, datetime.date.max.toordinal()
+        return [datetime.date.fromordinal(min(max(round(value), first), last)).isoformat() for value in values]
 
 
-@dataclass(frozen=True)
-class Finding:
-    """Counts of what one column of a site's data holds; they are shown at the site and never sent."""
+def _is_range(values: tuple[float | str, float | str] | None, kind: type) -> bool:
+    if values is None or not all(isinstance(value, str) == (kind is str) for value in values):
+        return False
+    try:
+        return _as_number(values[0]) < _as_number(values[1])
+    except ValueError:
+        return False
 
-    name: str
-    num_present: int
-    num_missing: int
-    num_outside: int
-    note: str = ""
+
+def _as_number(value: float | str) -> float:
+    return float(datetime.date.fromisoformat(value).toordinal()) if isinstance(value, str) else value
 
 
 @settings
@@ -71,27 +130,45 @@ class Table:
 
     columns: Annotated[tuple[Column, ...], Field(min_length=1)]
     missing: Literal["indicator", "zero", "refuse"] = "indicator"
+    missing_words: tuple[str, ...] = ()  # further cells that mean missing, in all columns, such as "NA" or "-9"
 
     def __post_init__(self) -> None:
-        names = [column.name for column in self.columns]
+        names = [name for column in self.columns for name in {column.name, *column.names}]
         twice = next((name for name in names if names.count(name) > 1), None)
         if twice is not None:
             raise CoreshotError(f"study: the column {twice!r} is there twice; give each a name of its own.")
+        for column in self.columns:
+            check_names(column.values or (), f"study, column {column.name!r}", self.missing_words)
 
     @property
     def input_shape(self) -> tuple[int, ...]:
         indicators = len(self.columns) if self.missing == "indicator" else 0
         return (sum(column.width for column in self.columns) + indicators,)
 
-    def encode(self, cells: Mapping[str, Cells], where: str) -> tuple[Float[np.ndarray, "n d"], list[Finding]]:
+    @property
+    def number_inputs(self) -> tuple[int, ...]:
+        """The inputs that take more than two values: numbers and dates."""
+        ends = np.cumsum([column.width for column in self.columns])
+        return tuple(
+            int(end) - 1 for end, column in zip(ends, self.columns, strict=True) if column.kind in ("number", "date")
+        )
+
+    @property
+    def column_inputs(self) -> tuple[int, ...]:
+        """All inputs but the indicators of missing cells, which come last."""
+        return tuple(range(sum(column.width for column in self.columns)))
+
+    def encode(
+        self, cells: Mapping[str, Cells], where: str, reading: Reading = PLAIN
+    ) -> tuple[Float[np.ndarray, "n d"], list[Finding]]:
         parts, indicators, findings = [], [], []
         for column in self.columns:
             if column.name not in cells:
                 raise CoreshotError(
-                    f"{where}: there is no column {column.name!r}; it has {_list_names(list(cells))}: add it, "
+                    f"{where}: there is no column {column.name!r}; it has {list_names(list(cells))}: add it, "
                     "empty where it is unknown."
                 )
-            numbers, is_missing, finding = encode_column(column, cells[column.name], where)
+            numbers, is_missing, finding = encode_column(column, cells[column.name], where, self.missing_words, reading)
             if self.missing == "refuse" and np.any(is_missing):
                 line = int(np.flatnonzero(is_missing)[0]) + 1
                 raise CoreshotError(
@@ -106,17 +183,12 @@ class Table:
         return np.concatenate(parts, axis=1), findings
 
     def decode(self, x: Float[np.ndarray, "n d"]) -> dict[str, list[Any]]:
-        """Points of a coreset in readable form: numbers in their units, of a category the value with most weight."""
+        """Points of a coreset in readable form."""
         found: dict[str, list[Any]] = {}
         first = 0
         for column in self.columns:
-            part = x[:, first : first + column.width]
+            found[column.name] = column.in_units(x[:, first : first + column.width])
             first += column.width
-            if column.kind == "number":
-                low, high = column.range or (0.0, 1.0)
-                found[column.name] = (low + (part[:, 0] + 1) / 2 * (high - low)).tolist()
-            else:
-                found[column.name] = [(column.values or ())[index] for index in np.argmax(part, axis=1)]
         return found
 
 
@@ -158,6 +230,7 @@ class Classes:
     name: str
     classes: Annotated[tuple[str, ...], Field(min_length=2)]
     values: dict[str, tuple[str, ...]] | None = None
+    names: tuple[str, ...] = ()  # other names of the column in a site's file
 
     def __post_init__(self) -> None:
         given = self.values or {}
@@ -167,7 +240,7 @@ class Classes:
                 "classes are different names, and values (if given) are for each of them; change it."
             )
         every = [value for values in given.values() for value in values]
-        _check_names(every if given else self.classes, f"study, target {self.name!r}")
+        check_names(every if given else self.classes, f"study, target {self.name!r}")
         if len(set(every)) < len(every):
             raise CoreshotError(f"study, target {self.name!r}: a value belongs to two classes; give it to one.")
 
@@ -175,21 +248,26 @@ class Classes:
     def num_outputs(self) -> int:
         return len(self.classes)
 
-    def encode(self, cells: Cells, where: str) -> tuple[Int[np.ndarray, " n"], Finding]:
+    def encode(self, cells: Cells, where: str, reading: Reading = PLAIN) -> tuple[Int[np.ndarray, " n"], Finding]:
         meaning = {
             value: index for index, name in enumerate(self.classes) for value in (self.values or {}).get(name, (name,))
         }
-        found = []
-        for line, cell in enumerate(cells, 1):
-            text = as_text(cell)
-            if text is None or text not in meaning:
-                what = "no" if text is None else f"{text!r} as its"
-                raise CoreshotError(
-                    f"{where}: record {line} has {what} {self.name!r}; "
-                    f"the study knows {_list_names(list(meaning))}: mend or drop it."
-                )
-            found.append(meaning[text])
-        labels = np.asarray(found, np.int64)
+        array, lookup = as_array(cells), Lookup(meaning)
+        codes, values = distinct(array)
+        texts = [as_text(value, ()) for value in values]
+        found = [-2 if text is None else -1 if (index := lookup(text)) is None else index for text in texts]
+        labels = spread(codes, found, -2, np.int64)
+        if np.any(labels == -2):
+            line = int(np.flatnonzero(labels == -2)[0]) + 1
+            raise CoreshotError(
+                f"{where}: record {line} has no {self.name!r} ({int(np.sum(labels == -2)):,} in all), "
+                "which is what is to be learned; fill it or drop the record."
+            )
+        if np.any(labels == -1):
+            raise CoreshotError(
+                f"{where}: {first_records(labels == -1, self.name, array, reading)} that the study does not know "
+                f"(it knows {list_names(list(meaning))}); mend it or drop the record."
+            )
         counts = ", ".join(f"{name} {int(np.sum(labels == index))}" for index, name in enumerate(self.classes))
         return labels, Finding(self.name, len(labels), 0, 0, counts)
 
@@ -200,6 +278,8 @@ class Quantity:
 
     name: str
     range: tuple[float, float]
+    outside: Literal["refuse", "clip"] = "refuse"
+    names: tuple[str, ...] = ()  # other names of the column in a site's file
 
     def __post_init__(self) -> None:
         if not self.range[0] < self.range[1]:
@@ -209,9 +289,13 @@ class Quantity:
     def num_outputs(self) -> int:
         return 1
 
-    def encode(self, cells: Cells, where: str) -> tuple[Float[np.ndarray, "n 1"], Finding]:
-        column = Column(name=self.name, kind="number", range=self.range)
-        numbers, is_missing, finding = _encode_numbers(column, cells, where, "agree on a wider range")
+    @property
+    def as_column(self) -> Column:
+        return Column(name=self.name, kind="number", range=self.range, outside=self.outside)
+
+    def encode(self, cells: Cells, where: str, reading: Reading = PLAIN) -> tuple[Float[np.ndarray, "n 1"], Finding]:
+        advice = 'a wider range or outside = "clip"'
+        numbers, is_missing, finding = encode_column(self.as_column, cells, where, (), reading, advice)
         if np.any(is_missing):
             line = int(np.flatnonzero(is_missing)[0]) + 1
             raise CoreshotError(
@@ -233,110 +317,12 @@ def parse_target(values: Mapping[str, Any], where: str) -> Classes | Quantity:
     return decode(Classes, values, where) if "classes" in values else decode(Quantity, values, where)
 
 
-def encode_column(
-    column: Column, cells: Cells, where: str
-) -> tuple[Float[np.ndarray, "n width"], Bool[np.ndarray, " n"], Finding]:
-    return (
-        _encode_numbers(column, cells, where) if column.kind == "number" else _encode_categories(column, cells, where)
-    )
-
-
-def _encode_numbers(
-    column: Column, cells: Cells, where: str, advice: str = 'agree on outside = "missing" or "clip"'
-) -> tuple[Float[np.ndarray, "n 1"], Bool[np.ndarray, " n"], Finding]:
-    values = np.asarray([_as_number(cell, column.name, line, where) for line, cell in enumerate(cells, 1)], np.float64)
-    low, high = column.range or (0.0, 1.0)
-    is_missing = np.isnan(values)
-    is_outside = ~is_missing & ((values < low) | (values > high))
-    if column.outside == "refuse" and np.any(is_outside):
-        line = int(np.flatnonzero(is_outside)[0])
-        raise CoreshotError(
-            f"{where}: record {line + 1} has {column.name} = {values[line]:g}, outside the study's {low:g} to {high:g} "
-            f"({int(np.sum(is_outside))} such records); mend them, or {advice}."
-        )
-    if column.outside == "missing":
-        is_missing = is_missing | is_outside
-    clipped = np.clip(np.where(is_missing, low, values), low, high)
-    scaled = np.where(is_missing, 0.0, 2 * (clipped - low) / (high - low) - 1)
-    return scaled.astype(np.float32)[:, None], is_missing, _count_cells(column, is_missing, is_outside)
-
-
-def _encode_categories(
-    column: Column, cells: Cells, where: str
-) -> tuple[Float[np.ndarray, "n values"], Bool[np.ndarray, " n"], Finding]:
-    position = {value: index for index, value in enumerate(column.values or ())}
-    texts = [as_text(cell) for cell in cells]
-    is_missing = np.asarray([text is None for text in texts], bool)
-    is_outside = np.asarray([text is not None and text not in position for text in texts], bool)
-    if column.outside == "refuse" and np.any(is_outside):
-        line = int(np.flatnonzero(is_outside)[0])
-        raise CoreshotError(
-            f"{where}: record {line + 1} has {column.name} = {texts[line]!r}, "
-            f"and the study knows {_list_names(list(position))} "
-            f'({int(np.sum(is_outside))} such records); mend them, or agree on outside = "missing".'
-        )
-    is_missing = is_missing | is_outside
-    hot = np.zeros((len(texts), len(position)), np.float32)
-    for line, text in enumerate(texts):
-        if text in position:
-            hot[line, position[text]] = 1.0
-    return hot, is_missing, _count_cells(column, is_missing, is_outside)
-
-
-def _count_cells(column: Column, is_missing: Bool[np.ndarray, " n"], is_outside: Bool[np.ndarray, " n"]) -> Finding:
-    notes = {"missing": "outside counts as missing", "clip": "outside is set to the nearer end"}
-    return Finding(
-        column.name,
-        num_present=int(np.sum(~is_missing)),
-        num_missing=int(np.sum(is_missing & ~is_outside)),
-        num_outside=int(np.sum(is_outside)),
-        note=notes.get(column.outside, "") if np.any(is_outside) else "",
-    )
-
-
-def _as_number(cell: Any, name: str, line: int, where: str) -> float:
-    text = as_text(cell)
-    if text is None:
-        return math.nan
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.inf
-    if not math.isfinite(value):
-        raise CoreshotError(
-            f"{where}: record {line} has {name} = {text!r}, which is not a number; mend it, or leave the cell empty."
-        )
-    return value
-
-
-def as_text(cell: Any) -> str | None:
-    """A cell as a person would type it: 1.0 is "1", True is "true". None if it is missing: empty, NaN, None, "na"."""
-    if cell is None or (isinstance(cell, float | np.floating) and math.isnan(cell)):
-        return None
-    if isinstance(cell, bool | np.bool_):
-        return "true" if cell else "false"
-    if isinstance(cell, float | np.floating) and float(cell).is_integer():
-        return str(int(cell))
-    text = unicodedata.normalize("NFC", str(cell).strip())
-    if not text or text.lower() in ("na", "nan", "null", "none", "?"):
-        return None
-    try:
-        number = float(text)
-    except ValueError:
-        return text
-    return str(int(number)) if number.is_integer() and abs(number) < 1e15 else text
-
-
-def _check_names(values: Sequence[str], where: str) -> None:
+def check_names(values: Sequence[str], where: str, missing_words: Sequence[str] = ()) -> None:
     """A value must be written as its cells are read; otherwise no cell could have it."""
     for value in values:
-        text = as_text(value)
-        if text != value:
-            read = "as missing" if text is None else f"as {text!r}"
+        text = as_text(value, ())
+        if text != value or value in missing_words:
+            read = "as missing" if text is None or value in missing_words else f"as {text!r}"
             raise CoreshotError(
                 f"{where}: a cell with {value!r} is read {read}, so no value can be called that; use another name."
             )
-
-
-def _list_names(names: Sequence[str]) -> str:
-    return ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "") if names else "none"

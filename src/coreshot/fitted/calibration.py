@@ -6,18 +6,16 @@ import numpy as np
 import scipy.stats
 from jaxtyping import Float
 
-from coreshot.types import Predictive
-
 LEVELS = np.asarray([0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99])
 INTERVAL = 0.9  # the one that is named in words
 
 
 def coverage(
-    predictive: Predictive, targets: Float[np.ndarray, "n outputs"], levels: Float[np.ndarray, " levels"]
+    mean: Float[np.ndarray, "n outputs"],
+    deviation: Float[np.ndarray, "n outputs"],
+    targets: Float[np.ndarray, "n outputs"],
+    levels: Float[np.ndarray, " levels"],
 ) -> Float[np.ndarray, " levels"]:
-    """The share of targets inside central intervals of these levels; mean and both deviations make a Gaussian."""
-    deviation = np.sqrt(
-        np.asarray(predictive.epistemic, np.float64) ** 2 + np.asarray(predictive.aleatoric, np.float64) ** 2
-    )
-    distance = np.abs(targets - np.asarray(predictive.mean, np.float64)) / deviation
+    """The share of targets inside central intervals of these levels, of Gaussians with this mean and deviation."""
+    distance = np.abs(targets - mean) / deviation
     return np.asarray([np.mean(distance <= scipy.stats.norm.ppf(0.5 + level / 2)) for level in levels])

@@ -67,9 +67,7 @@ def _sums_of_part(model: Model, posterior: Posterior, test: Points, targets: Poi
 def class_sums(probabilities: np.ndarray, one_hot: np.ndarray, log_prob: float) -> Sums:
     confidence = probabilities.max(axis=1)
     correct = (probabilities.argmax(axis=1) == one_hot.argmax(axis=1)).astype(float)
-    # Bins are (0, 1/15], (1/15, 2/15], ...: a confidence of exactly 1 belongs to the last.
-    index = np.clip(np.ceil(confidence * NUM_BINS).astype(int) - 1, 0, NUM_BINS - 1)
-    count = partial(np.bincount, index, minlength=NUM_BINS)
+    count = partial(np.bincount, bin_index(confidence), minlength=NUM_BINS)
     return Sums(
         count=len(probabilities),
         log_prob=log_prob,
@@ -79,6 +77,11 @@ def class_sums(probabilities: np.ndarray, one_hot: np.ndarray, log_prob: float) 
         bin_confidence=count(weights=confidence),
         bin_correct=count(weights=correct),
     )
+
+
+def bin_index(confidence: np.ndarray) -> np.ndarray:
+    """Bins are (0, 1/15], (1/15, 2/15], ...: a confidence of exactly 1 belongs to the last."""
+    return np.clip(np.ceil(confidence * NUM_BINS).astype(int) - 1, 0, NUM_BINS - 1)
 
 
 def metrics(model: Model, total: Sums) -> Metrics:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,6 +17,7 @@ from coreshot.fitted.metrics import Metrics, Sums, metrics, sums
 from coreshot.inference.diagnostics import Diagnostics, diagnose
 from coreshot.inference.protocol import Inference
 from coreshot.keys import named_key
+from coreshot.methods.glm import Glm
 from coreshot.methods.one_shot import OneShotState, pool_coresets
 from coreshot.methods.protocol import Content, Forgets, PointInference, State, Weighting
 from coreshot.methods.spectral import Spectral
@@ -142,6 +144,9 @@ def compare_clients(study: Study, contents: Contents) -> dict[str, Standing]:
     clients, method = sorted(contents), study.method
     if isinstance(method, Spectral):
         return leave_one_out(study.model.kind, clients, lambda client: contents[client])
+    if isinstance(method, Glm):
+        num_inputs = math.prod(study.agreement.input_shape)
+        return leave_one_out(study.model.kind, clients, lambda name: contents[name].summary.linear_moments(num_inputs))
     why = (
         "its points would need an inference for each client" if study.learner else "moments with noise are not compared"
     )

@@ -58,6 +58,9 @@ class SamplePosterior:
     def novelty(self, x: Float[Array | np.ndarray, "n ..."]) -> Float[np.ndarray, " n"]:
         raise CoreshotError("novelty: only a spectral study has it; look at predict(x).epistemic.")
 
+    def usual_novelty(self) -> None:
+        """None: samples of weights do not say where the clients' records are."""
+
     def arrays(self) -> dict[str, np.ndarray]:
         flat = jax.vmap(lambda params: ravel_pytree(params)[0])(self.params)
         return {"params": np.asarray(flat)}

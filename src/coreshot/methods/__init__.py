@@ -8,6 +8,7 @@ from typing import Any
 from coreshot.methods.dosfl import Dosfl as Dosfl
 from coreshot.methods.fed_avg import FedAvg as FedAvg
 from coreshot.methods.fed_pa import FedPa as FedPa
+from coreshot.methods.glm import Glm as Glm
 from coreshot.methods.mime import Mime as Mime
 from coreshot.methods.one_shot import OneShot as OneShot
 from coreshot.methods.private_fed_avg import PrivateFedAvg as PrivateFedAvg
@@ -19,6 +20,7 @@ METHODS: dict[str, type[Any]] = {
     "dosfl": Dosfl,
     "fed_avg": FedAvg,
     "fed_pa": FedPa,
+    "glm": Glm,
     "mime": Mime,
     "one_shot": OneShot,
     "private_fed_avg": PrivateFedAvg,

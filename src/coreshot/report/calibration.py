@@ -9,6 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from coreshot.fitted.calibration import LEVELS
+from coreshot.fitted.intervals import wilson
 from coreshot.fitted.metrics import NUM_BINS, Sums
 from coreshot.report.drawing import CURVE, REFERENCE, STYLE, Drawing
 
@@ -19,7 +20,10 @@ def draw_reliability(total: Sums) -> Drawing:
     used = count > 0
     mean = np.asarray(total.bin_confidence)[used] / count[used]
     correct = np.asarray(total.bin_correct)[used] / count[used]
-    error = np.sqrt(correct * (1 - correct) / count[used])
+    ends = np.asarray(
+        [wilson(round(share * size), int(size)) for share, size in zip(correct, count[used], strict=True)]
+    )
+    error = np.maximum(np.stack([correct - ends[:, 0], ends[:, 1] - correct]), 0)  # rounding may make it negative
     with matplotlib.rc_context(STYLE):
         figure = Figure(figsize=(4.6, 4.8), layout="constrained")
         upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=[4, 1])
@@ -31,7 +35,7 @@ def draw_reliability(total: Sums) -> Drawing:
         lower.set(xlabel="confidence of the prediction", ylabel="records")
     caption = (
         f"Reliability: predictions are sorted into {NUM_BINS} bins by their confidence, the probability of the "
-        "predicted class. Dots show the share of correct predictions in a bin, with one standard error. On the dashed "
+        "predicted class. Dots show the share of correct predictions in a bin, with a 95 % interval. On the dashed "
         "line this share equals the confidence; below it, the model is overconfident. Bars: the number of records in "
         "each bin."
     )

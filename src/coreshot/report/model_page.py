@@ -2,32 +2,36 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Bool, Float, Shaped
+from jaxtyping import Float, Shaped
 
-from coreshot.fitted.calibration import INTERVAL, LEVELS, coverage
+from coreshot.data.schema import Quantity
+from coreshot.fitted.calibration import LEVELS, coverage
+from coreshot.fitted.class_quality import class_quality
 from coreshot.fitted.folder import ModelFolder
-from coreshot.fitted.metrics import NUM_BINS
+from coreshot.fitted.metrics import NUM_BINS, class_sums
 from coreshot.fitted.model import FittedModel
+from coreshot.fitted.quality import THRESHOLD, Answers, Quality, ask
+from coreshot.fitted.quantity_quality import quantity_quality
 from coreshot.privacy.promise import promise
 from coreshot.report.calibration import draw_coverage, draw_reliability
 from coreshot.report.drawing import Drawing, render
 from coreshot.report.page import embed_image, render_page
-from coreshot.report.tables import METRICS, NO_VALUE, Grid, TableColumn, columns_with_values
+from coreshot.report.quality_tables import calibration_grid, clients_grid, confusion_grid, measures_grid
+from coreshot.report.tables import NO_VALUE, Grid
+from coreshot.study import Study
 
-RECORDS = TableColumn("records", "records", ",.0f")
-COVERAGE = TableColumn("coverage_90", "inside 90 % interval", ".3f")
+UNIT = (-1.0, 1.0)  # the range of a target without units
 
 
 @dataclass(frozen=True)
 class Evaluated:
-    """A model's metrics on some records: on all of them, and by client where clients are known."""
+    """A model's quality on some records: on all of them, and by client where clients are known."""
 
-    overall: dict[str, Any]  # number of records, and metrics
-    clients: dict[str, dict[str, Any]]
+    overall: Quality
+    clients: dict[str, Quality]
     drawing: Drawing
 
 
@@ -36,30 +40,37 @@ def evaluate_model(
     x: Float[np.ndarray, "n ..."],
     y: Shaped[np.ndarray, "n ..."],
     clients: Shaped[np.ndarray, " n"] | None,
+    *,
+    positive: str | None = None,
+    threshold: float = THRESHOLD,
 ) -> Evaluated:
     """`clients` has the name of each record's client, where it is known."""
+    answers = ask(model, x, y)
     names = [] if clients is None else sorted(set(clients.tolist()))
-    parts = {str(name): _evaluate_part(model, x, y, clients == name) for name in names}
-    is_classification = model.study.agreement.kind == "classification"
-    drawing = (
-        draw_reliability(model.sums(x, y))
-        if is_classification
-        else draw_coverage(coverage(model.predict(x), y, LEVELS))
-    )
-    return Evaluated(_evaluate_part(model, x, y, np.ones(len(x), bool)), parts, drawing)
+    parts = {str(name): _quality(model.study, answers.select(clients == name), positive, threshold) for name in names}
+    return Evaluated(_quality(model.study, answers, positive, threshold), parts, _draw(model.study, answers))
 
 
-def _evaluate_part(
-    model: FittedModel,
-    x: Float[np.ndarray, "n ..."],
-    y: Shaped[np.ndarray, "n ..."],
-    chosen: Bool[np.ndarray, " n"],
-) -> dict[str, Any]:
-    x, y = x[chosen], y[chosen]
-    metrics = {name: value for name, value in asdict(model.evaluate(x, y)).items() if value is not None}
-    if model.study.agreement.kind == "regression":
-        metrics[COVERAGE.name] = float(coverage(model.predict(x), y, np.asarray([INTERVAL]))[0])
-    return {RECORDS.name: len(x), **metrics}
+def _quality(study: Study, answers: Answers, positive: str | None, threshold: float) -> Quality:
+    target = study.target
+    if study.agreement.kind == "regression":
+        return quantity_quality(
+            answers, target if isinstance(target, Quantity) else Quantity(name="target", range=UNIT)
+        )
+    return class_quality(answers, _class_names(study), positive, threshold)
+
+
+def _class_names(study: Study) -> tuple[str, ...]:
+    """A study of arrays has no names: its classes are numbers."""
+    if study.target is None or isinstance(study.target, Quantity):
+        return tuple(map(str, range(study.agreement.num_outputs)))
+    return study.target.classes
+
+
+def _draw(study: Study, answers: Answers) -> Drawing:
+    if study.agreement.kind == "classification":
+        return draw_reliability(class_sums(answers.mean, answers.y, float(np.sum(answers.log_prob))))
+    return draw_coverage(coverage(answers.mean, answers.deviation, answers.y, LEVELS))
 
 
 def model_page(folder: ModelFolder, model: FittedModel, found: Evaluated, source: str) -> bytes:
@@ -70,8 +81,11 @@ def model_page(folder: ModelFolder, model: FittedModel, found: Evaluated, source
         kind=study.agreement.kind,
         target=study.target.name if study.target else "target",
         source=source,
-        num_records=found.overall["records"],
-        metrics=_metric_grid(found),
+        quality=found.overall,
+        metrics=measures_grid(found.overall),
+        confusion=confusion_grid(found.overall),
+        calibration=calibration_grid(found.overall),
+        by_client=clients_grid(found.clients),
         figure=embed_image(found.drawing, render(found.drawing, "png")),
         clients=_client_grid(folder),
         num_suspects=sum(standing["verdict"] == "suspect" for standing in folder.standings.values()),
@@ -82,13 +96,6 @@ def model_page(folder: ModelFolder, model: FittedModel, found: Evaluated, source
         study_hash=study.hash,
         settings=(folder.path / "model.toml").read_text(),
     )
-
-
-def _metric_grid(found: Evaluated) -> Grid:
-    rows = [("everyone", found.overall), *found.clients.items()]
-    columns = columns_with_values([found.overall], (RECORDS, *METRICS, COVERAGE))
-    lines = [[name, *(column.cell([row]) for column in columns)] for name, row in rows]
-    return Grid(["records of", *(column.heading for column in columns)], lines)
 
 
 def _client_grid(folder: ModelFolder) -> Grid:

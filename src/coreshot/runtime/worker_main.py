@@ -17,6 +17,7 @@ import jax
 import numpy as np
 import safetensors.numpy
 
+from coreshot.data.site_settings import DETECT, read_site_settings
 from coreshot.errors import CoreshotError
 from coreshot.methods.protocol import SecureSum
 from coreshot.runtime.compilation import keep_compiled
@@ -47,7 +48,7 @@ def answer_job(head: Mapping[str, Any], parts: Sequence[bytes], answers: IO[byte
         write_frame(answers, refusal)
         return
     try:
-        points = read_points(study, Path(head["data"]), client) if is_at_site else _points(parts[-1])
+        points = _site_points(study, head) if is_at_site else _points(parts[-1])
     except CoreshotError as error:
         write_frame(answers, {"kind": "unfit", "error": str(error)})
         return
@@ -63,6 +64,11 @@ def answer_job(head: Mapping[str, Any], parts: Sequence[bytes], answers: IO[byte
         write_frame(answers, {"kind": "error", "error": str(error)})
         return
     write_frame(answers, {"kind": "reply", "notes": reply.notes}, [reply.data])
+
+
+def _site_points(study: Study, head: Mapping[str, Any]) -> Points:
+    how = read_site_settings(Path(head["settings"])) if "settings" in head else DETECT
+    return read_points(study, Path(head["data"]), head["client"], how)
 
 
 def _refusal(study: Study, head: Mapping[str, Any], is_at_site: bool) -> dict[str, str] | None:

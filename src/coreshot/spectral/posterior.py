@@ -25,7 +25,7 @@ from jaxtyping import Array, Float
 from coreshot.spectral.calibration import GroupedClassMeans, Link, fit_link
 from coreshot.spectral.coreset import Moments
 from coreshot.spectral.evidence import maximize_evidence, solve_ridge
-from coreshot.spectral.features import FeatureMap, UnitMap
+from coreshot.spectral.features import BIAS, FeatureMap, UnitMap
 from coreshot.types import Kind, Points, Predictive
 
 
@@ -74,6 +74,20 @@ class LinearPosterior:
     def novelty(self, x: Float[Array | np.ndarray, "n ..."]) -> Float[np.ndarray, " n"]:
         """How far an input is from the clients' records: the head's standard deviation there over the noise's."""
         return np.sqrt(self.scores(np.asarray(x))[1] / self.noise_variance)
+
+    def usual_novelty(self) -> float:
+        """The root mean square novelty of the records that it was fitted to, in closed form.
+
+        With A = G + ridge and root^T root = A^-1, the mean of phi^T A^-1 phi over N records is tr(A^-1 G) / N, and
+        tr(A^-1 G) = d - ridge tr(A^-1). N is G's entry of the constant feature c, divided by c^2.
+        """
+        root = self.root.astype(np.float64)
+        constant = BIAS if isinstance(self.feature_map, UnitMap) else 1.0
+        last = np.eye(len(root))[-1]
+        num_records = (np.sum(np.linalg.solve(root.T, last) ** 2) - self.ridge) / constant**2
+        used_dimensions = len(root) - self.ridge * np.sum(root**2)
+        # Rounding, or the noise of a private study, can make either of them too small.
+        return float(np.sqrt(max(used_dimensions, 1.0) / max(num_records, 1.0)))
 
     def predict(self, x: Float[Array | np.ndarray, "n ..."]) -> Predictive:
         scores, variance = self.scores(np.asarray(x))

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
 from coreshot.config import NonNegative, Positive, decode, decode_named, has_setting, settings
-from coreshot.data.schema import Classes, Table, parse_inputs, parse_target
+from coreshot.data.schema import Classes, Images, Table, parse_inputs, parse_target
 from coreshot.errors import CoreshotError
 from coreshot.learners import LEARNERS
-from coreshot.methods import METHODS
+from coreshot.methods import METHODS, Glm
 from coreshot.methods.protocol import Method
 from coreshot.models.networks import NETWORKS
 from coreshot.study.study import Agreement, Study, decode_work
@@ -48,17 +48,20 @@ class StudyFile:
     study: Study
 
 
-def read_study_file(path: Path) -> StudyFile:
+def read_study_text(path: Path) -> str:
     where = f"study {path}"
     if not path.is_file():
         raise CoreshotError(
             f"{where}: there is no such file; write one with `coreshot study new`, or ask the coordinator for it."
         )
     try:
-        text = path.read_text()
+        return path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
         raise CoreshotError(f"{where}: not valid TOML ({error}); mend that line.") from None
-    return parse_study(text, where)
+
+
+def read_study_file(path: Path) -> StudyFile:
+    return parse_study(read_study_text(path), f"study {path}")
 
 
 def read_study(path: Path) -> Study:
@@ -104,7 +107,16 @@ def _build_study(values: Mapping[str, Any], where: str) -> Study:
         seed=outline.seed,
     )
     network = decode_named(NETWORKS, outline.network or NETWORK, f"{where}, network", "network")
-    return Study(agreement, network, _method(outline, where), inputs, target)
+    return Study(agreement, network, _for_table(_method(outline, where), inputs), inputs, target)
+
+
+def _for_table(method: Method, inputs: Table | Images) -> Method:
+    """A generalised linear model takes powers of numbers alone, and products of all but indicators of missing cells."""
+    if not isinstance(method, Glm) or not isinstance(inputs, Table):
+        return method
+    powers = inputs.number_inputs if method.powers is None else method.powers
+    products = inputs.column_inputs if method.products is None else method.products
+    return replace(method, powers=powers, products=products)
 
 
 def _table(values: Mapping[str, Any], where: str) -> Table:

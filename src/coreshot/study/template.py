@@ -1,50 +1,34 @@
-"""A new study.toml with comments that say what to fill in; with records, kinds, ranges and values are guessed."""
+"""A draft as the text of a study.toml, with comments that say what everything means and what is to be filled in."""
 
 from __future__ import annotations
 
-import csv
-from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
-from typing import Any
+import re
+import tomllib
+from collections.abc import Mapping, Sequence
 
 import tomli_w
 
-from coreshot.data.files import check_header
-from coreshot.data.schema import as_text
-from coreshot.errors import CoreshotError
+from coreshot.config import decode
+from coreshot.data.schema import Column, parse_target
+from coreshot.study.draft import Draft, DraftColumn, DraftTarget, LeftOut
 from coreshot.study.file import FORMAT
+from coreshot.study.method_defaults import image_method_lines, method_lines
 
-MAX_GUESSED = 12  # a column of whole numbers with at most this many different values is guessed to be a category
+FILL_IN, GUESSED = "FILL IN", "guessed"  # `study check` looks for these words in comments
 
 
-def table_template(name: str, header: Sequence[str], target: str, records: Sequence[Mapping[str, Any]] | None) -> str:
-    """The text of a study of a table with these columns; with records, kinds, ranges and values are guessed."""
-    if target not in header:
-        raise CoreshotError(
-            f"study new: the target {target!r} is not among the columns {', '.join(header)}; name one of them."
-        )
-    guessed = records is not None
-    columns = [
-        _column_lines(column, [record.get(column) for record in records or ()], guessed)
-        for column in header
-        if column != target
-    ]
-    task, values = (
-        _guessed_target([record.get(target) for record in records], target) if records is not None else _TARGET
+def table_template(draft: Draft) -> str:
+    columns = "".join(
+        column_lines(column) + ("" if isinstance(column, LeftOut) and isinstance(after, LeftOut) else "\n")
+        for column, after in zip(draft.columns, [*draft.columns[1:], None], strict=True)
     )
-    return f"""{_head(name)}
-{_line("task", task)} # classification: [target] has classes; regression: it has range = [low, high]
+    return f"""{_head(draft.name)}
+{toml_line("task", draft.target.task)} # classification: [target] has classes; regression: it has a range
 
-[target]
-{_line("name", target)}
-{values}
+{target_lines(draft.target)}
 
-[table]
-# indicator: a missing cell is 0, and another column says that it was missing.
-# zero: a missing cell is 0. refuse: no cell may be missing.
-missing = "indicator"
-{"".join(columns)}
-{_METHOD.format(features=_VECTOR_FEATURES, max_bytes="9_000")}"""
+{_TABLE}
+{columns}{method_lines(draft.target.task, _num_inputs(draft.kept))}"""
 
 
 def image_template(name: str, shape: Sequence[int], classes: Sequence[str]) -> str:
@@ -53,109 +37,132 @@ task = "classification"
 
 [target]
 name = "label"
-{_line("classes", list(classes))}
+{toml_line("classes", list(classes))}
 
 [image]
-{_line("shape", list(shape))} # lines, columns, channels
+{toml_line("shape", list(shape))} # lines, columns, channels
 range = [0, 255] # of a pixel, public
 
-{_METHOD.format(features=_IMAGE_FEATURES if min(shape[:2]) >= 16 else _SMALL_IMAGE_FEATURES, max_bytes="70_000")}"""
+{image_method_lines(shape)}"""
+
+
+def _num_inputs(columns: Sequence[DraftColumn]) -> int | None:
+    """With an indicator for each column; None while a kind is to be filled in."""
+    if any(column.kind is None for column in columns):
+        return None
+    return sum(1 + (len(column.values) if column.kind == "category" else 1) for column in columns)
 
 
 def _head(name: str) -> str:
     return f"""# A coreshot study: the public agreement between a coordinator and the sites that take part.
 # Everybody has the same file; its hash is in every coreset, and a changed file is another study.
+# Every site reads it, so it must hold nothing from a record: ranges and values are what is publicly known.
 format = {FORMAT}
-{_line("name", name)}
+{toml_line("name", name)}
 seed = 0 # of the random features that everybody shares"""
 
 
-_METHOD = """# What a site computes and sends, once. See docs/learners.md for others.
-[method]
-name = "spectral"
-max_bytes = {max_bytes}
-features = {features}
+_TABLE = """[table]
+# indicator: a missing cell is 0, and another input says that it was missing.
+# zero: a missing cell is 0. refuse: no cell may be missing.
+missing = "indicator"
+# missing_words = ["none", "unknown"] # what a category's cell says if it is not known; an empty cell is always missing
 
-# For differential privacy of single records: name = "private_spectral" above, without max_bytes, and
-# [privacy]
-# epsilon = 3.0
-# delta = 1e-5
+# The kinds of a column:
+# kind = "number", with range = [low, high], the smallest and the largest value that can be expected anywhere
+# kind = "category", with values = ["a", "b"]
+# kind = "yes_no", for yes/no, true/false, 1/0 in any spelling
+# kind = "date", with range = ["1930-01-01", "2025-12-31"]
+# What may be added to a column:
+# outside = "clip", what is done with a number outside of the range: "clip" (set to the nearer end), "missing", "refuse"
+# outside = "missing", what is done with another value of a category: "missing" or "refuse"
+# may_be_missing = true, if a site may have most cells, or all, of this column empty
+# names = ["bmi", "BMI_kg_m2"], other names that the column has in sites' files
+# aliases = { yes = ["j"], no = ["n"] }, other spellings of values; upper and lower case are the same already
 """
-_VECTOR_FEATURES = (
-    '{ name = "random_vector", dimension = 96, nonlinearity = "relu", input_scale = 3.0, with_inputs = true }'
-)
-_IMAGE_FEATURES = '{ name = "random_conv", dimension = 1024 }'
-_SMALL_IMAGE_FEATURES = '{ name = "random_conv", dimension = 512, num_filters = 64, size = 3, grid = 3 }'
 
 
-_OTHER_NAMES = (
-    """# values = { healthy = ["0"], ill = ["1", "2"] } # if a class has other names, or several, in the sites' files"""
-)
-_TARGET = (
-    "classification",
-    f'classes = ["no", "yes"] # FILL IN: every value of the column, in the order you want\n{_OTHER_NAMES}',
-)
+def target_lines(target: DraftTarget) -> str:
+    lines = ["[target]", toml_line("name", target.name)]
+    lines += [f"# {one_line(question)}" for question in target.questions]
+    mark = f" # {GUESSED}: check" if target.is_guessed else ""
+    if target.range is not None:
+        note = f" # {GUESSED}: replace by what is publicly known" if target.is_guessed else ""
+        lines += [toml_line("range", target.range) + note, 'outside = "clip" # sites count what they clip; or "refuse"']
+    elif target.classes:
+        lines += [toml_line("classes", target.classes) + mark]
+        lines += [_value_lines(target.values)] if target.values else []
+    else:
+        lines += [
+            f'classes = ["no", "yes"] # {FILL_IN}: every value of the column, in the order you want',
+            '# range = [0, 100] # in place of classes, for a regression, with outside = "clip" or "refuse"',
+        ]
+    if not target.values and target.range is None:
+        lines += ['# values = { healthy = ["0"], ill = ["1", "2"] } # if classes have other names in the sites\' files']
+    for other in target.alternatives:
+        lines += [f'# Or, with task = "{other.task}" above:']
+        lines += [f"# {line}" for line in target_lines(_without_remarks(other)).splitlines()[2:]]
+    return "\n".join(lines)
 
 
-def _guessed_target(cells: Sequence[Any], target: str) -> tuple[str, str]:
-    """The task and the lines of its target: many different numbers are a quantity, everything else is classes."""
-    texts = {text for cell in cells if (text := as_text(cell)) is not None}
-    if len(texts) < 2:
-        raise CoreshotError(
-            f"study new --guess: the target {target!r} has {len(texts)} different values; give a CSV with at least two."
-        )
-    numbers = _numbers(texts)
-    if len(numbers) > MAX_GUESSED:
-        return "regression", _guessed_range(numbers)
-    return "classification", f"{_line('classes', sorted(texts))} # guessed: check\n{_OTHER_NAMES}"
+def _without_remarks(target: DraftTarget) -> DraftTarget:
+    return DraftTarget(target.name, target.task, target.classes, target.values, target.range)
 
 
-def _guessed_range(numbers: Sequence[float]) -> str:
-    """With all digits, so that the records of the CSV file are inside."""
-    return f"{_line('range', [min(numbers), max(numbers)])} # guessed: widen to what is publicly known"
+def _value_lines(values: Mapping[str, Sequence[str]]) -> str:
+    entries = (f"{toml_key(name)} = [{', '.join(map(toml_value, texts))}]" for name, texts in values.items())
+    return f"values = {{ {', '.join(entries)} }}"
 
 
-def _numbers(texts: Iterable[str]) -> list[float]:
-    """The texts as numbers; an empty list if one of them is not a number."""
-    try:
-        return [float(text) for text in texts]
-    except ValueError:
-        return []
+def column_lines(column: DraftColumn | LeftOut) -> str:
+    if isinstance(column, LeftOut):
+        return f"# left out: {one_line(column.name)} ({one_line(column.reason)})\n"
+    lines = ["[[table.column]]", toml_line("name", column.name)]
+    mark = f" # {GUESSED}: check" if column.is_guessed else ""
+    if column.kind is None:
+        lines += [f'kind = "number" # {FILL_IN} the kind, and its range or values as above', "# range = [0, 100]"]
+    else:
+        lines += [toml_line("kind", column.kind) + ("" if column.range or column.values else mark)]
+    if column.kind == "yes_no":
+        lines += ['outside = "missing"']
+    if column.range is not None:
+        note = f" # {GUESSED}: replace by what is publicly known" if column.is_guessed else ""
+        lines += [toml_line("range", column.range) + note, 'outside = "clip"']
+    if column.values:
+        lines += [toml_line("values", column.values) + mark, 'outside = "missing"']
+    if column.missing_words:
+        lines += [toml_line("missing_words", column.missing_words) + mark]
+    if column.may_be_missing:
+        lines += ["may_be_missing = true"]
+    return "\n".join(lines) + "\n"
 
 
-def _column_lines(name: str, cells: Sequence[Any], is_guessed: bool) -> str:
-    head = f"\n[[table.column]]\n{_line('name', name)}\n"
-    if not is_guessed:
-        return (
-            head
-            + 'kind = "number" # or "category", with values = ["a", "b"]\n'
-            + "# FILL IN, from what is publicly known: range = [low, high]\n"
-        )
-    texts = [text for cell in cells if (text := as_text(cell)) is not None]
-    different = sorted(set(texts))
-    numbers = _numbers(texts)
-    is_whole = bool(numbers) and all(number.is_integer() for number in numbers)
-    if not numbers or (is_whole and len(different) <= MAX_GUESSED):
-        return head + f'kind = "category"\n{_line("values", different)} # guessed: check\noutside = "missing"\n'
-    return head + f'kind = "number"\n{_guessed_range(numbers)}\noutside = "clip"\n'
+def check_column(column: DraftColumn) -> None:
+    """A CoreshotError with the sentence that a study file with this column would get."""
+    decode(Column, tomllib.loads(column_lines(column))["table"]["column"][0], "study")
 
 
-def _line(key: str, value: str | Sequence[str] | Sequence[float]) -> str:
+def check_target(target: DraftTarget) -> None:
+    parse_target(tomllib.loads(target_lines(target))["target"], "study")
+
+
+def one_line(text: str) -> str:
+    """A text for a comment: nothing in it can end the line, or the file's validity."""
+    return re.sub(r"[^\S ]|[\x00-\x1f\x7f-\x9f\u2028\u2029]", " ", text)
+
+
+def toml_line(key: str, value: str | Sequence[str] | Sequence[float] | Sequence[int]) -> str:
     """`key = value` in TOML, on one line."""
     if isinstance(value, str):
-        return tomli_w.dumps({key: value}).rstrip("\n")
-    entries = (tomli_w.dumps({"entry": entry}).removeprefix("entry = ").rstrip("\n") for entry in value)
-    return f"{key} = [{', '.join(entries)}]"
+        return f"{key} = {toml_value(value)}"
+    return f"{key} = [{', '.join(map(toml_value, value))}]"
 
 
-def csv_header(path: Path) -> list[str]:
-    try:
-        with path.open(newline="", encoding="utf-8-sig") as file:
-            header = next(csv.reader(file), [])
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise CoreshotError(
-            f"{path}: cannot be read as CSV ({error}); give a file whose first line names the columns."
-        ) from None
-    if not header:
-        raise CoreshotError(f"{path}: the first line does not name columns; add a header.")
-    return check_header(header, path)
+def toml_value(value: str | float) -> str:
+    """A whole number without its decimals."""
+    plain = int(value) if isinstance(value, float) and value.is_integer() and abs(value) < 1e15 else value
+    return tomli_w.dumps({"entry": plain}).removeprefix("entry = ").rstrip("\n")
+
+
+def toml_key(text: str) -> str:
+    return tomli_w.dumps({text: 0}).removesuffix(" = 0\n")

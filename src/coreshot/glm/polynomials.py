@@ -1,0 +1,132 @@
+"""Polynomials of a table's inputs: the inputs themselves, then squares, products and higher powers, as many as fit.
+
+The terms follow from the study alone. Their span does not change if a column is shifted or scaled, because each term
+comes with all terms of lower degree that it needs. So a public range that is far too wide costs nothing:
+`standard_basis` rewrites any sums of these features as sums of products of standardised columns.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import combinations, combinations_with_replacement
+
+import numpy as np
+from jaxtyping import Float, Int
+
+Term = tuple[int, ...]  # the inputs of a product, an input once for each power
+
+MAX_DEGREE = 5
+CUBES = 4  # where not all products of two inputs fit, one in so many of the additional features is a cube
+SMALLEST_DEVIATION = 2e-5  # of an input, whose range is -1 to 1; below it, the input counts as constant
+SMALLEST_SQUARE = 1e-6  # of a product of standardised inputs; below it, the product counts as constant
+ROUNDING = 1e-10  # the share of a sum that rounding may change, with room to spare
+
+
+@dataclass(frozen=True)
+class Polynomials:
+    """Features [1, terms...] of records; the terms are sorted by degree."""
+
+    terms: tuple[Term, ...]
+
+    @property
+    def dimension(self) -> int:
+        """Of a record's features, the constant included."""
+        return len(self.terms) + 1
+
+    @property
+    def groups(self) -> Int[np.ndarray, " terms"]:
+        """0 for inputs, 1 for products of two, 2 for higher degrees: each group has a prior variance of its own."""
+        return np.asarray([min(len(term), 3) - 1 for term in self.terms])
+
+    def __call__(self, x: Float[np.ndarray, "n inputs"]) -> Float[np.ndarray, "n d"]:
+        x = np.asarray(x, np.float64).reshape(len(x), -1)
+        features = np.ones((len(x), self.dimension))
+        for column, term in enumerate(self.terms, 1):
+            for entry in term:
+                features[:, column] *= x[:, entry]
+        return features
+
+    def standard_basis(self, moments: Float[np.ndarray, "d d"]) -> Float[np.ndarray, "d d"]:
+        """A, such that features @ A are 1 and products of standardised inputs, with mean 0 and variance 1.
+
+        `moments` is the sum of products of features, whose first entry is the number of records. A feature that is
+        constant in these records becomes 0.
+        """
+        mean = moments[0] / moments[0, 0]
+        variance = np.diag(moments) / moments[0, 0] - mean**2
+        place = {(): 0, **{term: column for column, term in enumerate(self.terms, 1)}}
+        center = {term[0]: mean[place[term]] for term in self.terms if len(term) == 1}
+        scale = {term[0]: _inverse(variance[place[term]]) for term in self.terms if len(term) == 1}
+        basis = np.zeros_like(moments)
+        basis[0, 0] = 1.0
+        for column, term in enumerate(self.terms, 1):
+            size = np.prod([scale[entry] for entry in term])
+            for kept, left in _splits(term):
+                basis[place[kept], column] += size * np.prod([-center[entry] for entry in left])
+        basis[0, 1:] -= mean @ basis[:, 1:]
+        squares = np.einsum("ij,ij->j", basis[:, 1:], moments @ basis[:, 1:]) / moments[0, 0]
+        # What differences of large sums lose to rounding. A feature that is not well above it would be noise.
+        rounding = ROUNDING * (np.sqrt(np.abs(np.diag(moments)) / moments[0, 0]) @ np.abs(basis[:, 1:])) ** 2
+        is_known = squares > np.maximum(rounding, SMALLEST_SQUARE)
+        basis[:, 1:] *= np.where(is_known, 1 / np.sqrt(np.where(is_known, squares, 1.0)), 0.0)
+        return basis
+
+
+def _inverse(variance: float) -> float:
+    return float(1 / np.sqrt(variance)) if variance > SMALLEST_DEVIATION**2 else 0.0
+
+
+def _splits(term: Term) -> Iterable[tuple[Term, Term]]:
+    """All ways to divide the factors of a term into two products."""
+    for mask in range(2 ** len(term)):
+        yield (
+            tuple(entry for place, entry in enumerate(term) if mask >> place & 1),
+            tuple(entry for place, entry in enumerate(term) if not mask >> place & 1),
+        )
+
+
+@lru_cache(maxsize=16)
+def choose_terms(
+    num_inputs: int, powers: tuple[int, ...], products: tuple[int, ...], dimension: int, seed: int
+) -> tuple[Term, ...]:
+    """All inputs, then at most `dimension` terms in all, sorted by degree.
+
+    `powers` are the inputs that are numbers: a power of an input that is 0 or 1 is the input itself. `products` are the
+    inputs that enter products with others. Which products are there, if not all fit, is drawn by the seed.
+    """
+    chosen: list[Term] = [(entry,) for entry in range(num_inputs)]
+    room = max(dimension - num_inputs, 0)
+
+    def take(terms: Sequence[Term], limit: int) -> int:
+        chosen.extend(terms[:limit])
+        return len(terms[:limit])
+
+    room -= take([(entry, entry) for entry in powers], room)
+    pairs = list(combinations(products, 2))
+    if len(pairs) > room:
+        cubes = take([(entry,) * 3 for entry in powers], room // CUBES)
+        take(_shuffled(pairs, seed), room - cubes)
+        return tuple(sorted(chosen, key=len))
+    room -= take(pairs, room)
+    for degree in range(3, MAX_DEGREE + 1):
+        terms = [term for term in combinations_with_replacement(products, degree) if _is_new(term, powers)]
+        if len(terms) > room:
+            # Cubes first; mixed terms of degree 3 need only terms of degree 2, which are all there.
+            if degree == 3:
+                room -= take([(entry,) * degree for entry in powers], room)
+                take(_shuffled([term for term in terms if len(set(term)) > 1], seed), room)
+            break
+        room -= take(terms, room)
+    return tuple(sorted(chosen, key=len))
+
+
+def _is_new(term: Term, powers: Sequence[int]) -> bool:
+    return all(entry in powers for entry in term if term.count(entry) > 1)
+
+
+def _shuffled(terms: Sequence[Term], seed: int) -> list[Term]:
+    """In an order that is the same on every machine and in every version."""
+    return sorted(terms, key=lambda term: hashlib.sha256(f"{seed}:{term}".encode()).digest())

@@ -1,0 +1,131 @@
+"""What a fitted head says about new records."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy.special
+from jaxtyping import Array, Float, Int
+
+from coreshot.glm.head import Head, centre, damp, gaussian_intercepts
+from coreshot.glm.intercepts import LOG_ODDS, find_offset
+from coreshot.glm.polynomials import Polynomials
+from coreshot.glm.summary import Summary
+from coreshot.types import Kind, Points, Predictive
+
+CHUNK = 8192  # records at once
+
+_ARRAYS = ("basis", "slopes", "intercepts", "roots", "leverage_root")
+_NUMBERS = ("noise_variance", "trust", "usual_novelty")
+
+
+@dataclass(frozen=True)
+class GlmPosterior:
+    """A Gaussian posterior of the slopes of a linear or logistic head on polynomials."""
+
+    polynomials: Polynomials
+    kind: Kind
+    head: Head
+
+    @classmethod
+    def from_arrays(cls, polynomials: Polynomials, kind: Kind, arrays: Mapping[str, np.ndarray]) -> GlmPosterior:
+        """The inverse of `arrays`."""
+        values: dict[str, Any] = {name: np.asarray(arrays[name], np.float64) for name in _ARRAYS}
+        values |= {name: float(arrays[name]) for name in _NUMBERS}
+        head = Head(**values, log_ridges=arrays["log_ridges"])
+        return cls(polynomials, kind, head)
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """All but the polynomials, which the study names."""
+        named = {name: np.asarray(vars(self.head)[name]) for name in _ARRAYS}
+        named = {name: array.astype(np.float32) if "root" in name else array for name, array in named.items()}
+        numbers = {name: np.asarray(vars(self.head)[name]) for name in (*_NUMBERS, "log_ridges")}
+        return {**named, **numbers}
+
+    @property
+    def is_point_estimate(self) -> bool:
+        return False
+
+    def sample_outputs(self, x: Float[Array | np.ndarray, "n ..."]) -> None:
+        """None: a closed form has no samples."""
+
+    def novelty(self, x: Float[Array | np.ndarray, "n ..."]) -> Float[np.ndarray, " n"]:
+        """How far an input is from the clients' records: the deviation of a linear fit there over that of a label."""
+        return np.concatenate(
+            [np.linalg.norm(part @ self.head.leverage_root.T, axis=1) for part in self._features(np.asarray(x))]
+        )
+
+    def usual_novelty(self) -> float:
+        """The root mean square novelty of the records that it was fitted to."""
+        return self.head.usual_novelty
+
+    def _features(self, x: Float[np.ndarray, "n ..."]) -> list[Float[np.ndarray, "n slopes"]]:
+        """Standardised, in chunks."""
+        starts = range(0, max(len(x), 1), CHUNK)
+        return [(self.polynomials(x[first : first + CHUNK]) @ self.head.basis)[:, 1:] for first in starts]
+
+    def scores(
+        self, x: Float[np.ndarray, "n ..."]
+    ) -> tuple[Float[np.ndarray, "n logits"], Float[np.ndarray, "n logits"]]:
+        """Mean and variance of each logit, or of each quantity."""
+        means, variances = [], []
+        for features in self._features(np.asarray(x)):
+            means.append(features @ self.head.slopes + self.head.intercepts)
+            variances.append(np.stack([np.sum((features @ root.T) ** 2, axis=1) for root in self.head.roots], axis=1))
+        mean = np.concatenate(means)
+        return mean, np.broadcast_to(np.concatenate(variances), mean.shape)
+
+    def _log_probabilities(
+        self, mean: Float[np.ndarray, "n logits"], variance: Float[np.ndarray, "n logits"]
+    ) -> Float[np.ndarray, "n classes"]:
+        logits = mean * damp(variance)
+        if logits.shape[1] == 1:
+            return -np.logaddexp(0, np.concatenate([logits, -logits], axis=1))
+        return scipy.special.log_softmax(logits, axis=1)
+
+    def predict(self, x: Float[Array | np.ndarray, "n ..."]) -> Predictive:
+        mean, variance = self.scores(np.asarray(x))
+        if self.kind == "regression":
+            noise = np.full_like(mean, np.sqrt(self.head.noise_variance))
+            return Predictive(mean, np.sqrt(variance), noise)
+        probabilities = np.exp(self._log_probabilities(mean, variance))
+        # To first order, d p_c = p_c (d l_c - sum_j p_j d l_j). Of two classes, the first has the logit 0.
+        deviations = np.sqrt(variance)
+        if mean.shape[1] == 1:
+            epistemic = np.repeat(probabilities[:, :1] * probabilities[:, 1:] * deviations, 2, axis=1)
+        else:
+            slopes = probabilities[:, :, None] * (np.eye(mean.shape[1]) - probabilities[:, None])
+            epistemic = np.sqrt(np.einsum("ncl,nl->nc", slopes**2, variance))
+        return Predictive(probabilities, epistemic, np.sqrt(probabilities * (1 - probabilities)))
+
+    def log_predictive(self, points: Points) -> Float[np.ndarray, " n"]:
+        mean, variance = self.scores(np.asarray(points.x))
+        y = np.asarray(points.y, np.float64)
+        if self.kind == "classification":
+            return np.sum(y * self._log_probabilities(mean, variance), axis=1)
+        total = variance + self.head.noise_variance
+        return np.sum(-0.5 * (np.log(2 * np.pi * total) + (y - mean) ** 2 / total), axis=1)
+
+
+def measure_offsets(
+    posterior: GlmPosterior, summary: Summary, x: Float[np.ndarray, "n inputs"], labels: Int[np.ndarray, " n"]
+) -> Float[np.ndarray, "rates logits"]:
+    """What these records add to the intercepts that Gaussian scores give (`glm.intercepts`), at each base rate."""
+    head, num_classes = posterior.head, summary.num_outputs
+    mean, variance = posterior.scores(x)
+    scores = mean - head.intercepts
+    centred = centre(posterior.polynomials, summary, head.basis)
+    counts = np.maximum(np.bincount(labels, minlength=num_classes), 0.5)
+    own = counts / np.sum(counts)
+    rates = [own]
+    if mean.shape[1] == 1:
+        rates = [np.asarray([1 - rate, rate]) for rate in scipy.special.expit(LOG_ODDS)]
+    offsets = []
+    for shares in rates:
+        weights = (shares / own)[labels]
+        exact = find_offset(scores, damp(variance), weights, shares)
+        offsets.append(exact - gaussian_intercepts(centred, head.slopes, head.roots, shares))
+    return np.stack(offsets)

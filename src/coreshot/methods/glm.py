@@ -1,0 +1,364 @@
+"""Generalised linear model: each site sends, once, sums over its records and its own fit; the server adds them up.
+
+The default for tables. A quantity is predicted by Bayesian linear regression, classes by logistic regression, on the
+columns and on products of them (`coreshot.glm.polynomials`). What a site sends, and what the server makes of it:
+
+| array of a message        | meaning                                                        | coreshot.glm |
+|---------------------------|----------------------------------------------------------------|--------------|
+| moments                   | sums of products of features and labels                        | summary      |
+| curvature, shares         | of the site's own log likelihood, at its own fit               | local_fit    |
+| weights, gradient         | that fit, and the slope of its log likelihood there            | local_fit    |
+| offset                    | what its records add to intercepts of Gaussian scores, by base rate | intercepts |
+| loss                      | what rounding changes in the site's own predictions, on average | this file   |
+
+The product of local fits is that of Huggins et al. ("PASS-GLM", 2017) and of one-shot distributed regression (Duan et
+al., "ODAL", 2020), without a second round. Rounding is chosen by what it changes: `tolerance` is in units of the
+predictions, and `max_bytes` is an upper limit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from coreshot.config import Count, NonNegativeInt, Positive, settings
+from coreshot.errors import CoreshotError
+from coreshot.glm.head import fit_head
+from coreshot.glm.intercepts import num_base_rates
+from coreshot.glm.local_fit import LocalFit, fit_locally
+from coreshot.glm.polynomials import Polynomials, choose_terms
+from coreshot.glm.posterior import GlmPosterior, measure_offsets
+from coreshot.glm.summary import Summary, collect_moments
+from coreshot.inference.protocol import Info
+from coreshot.methods.one_round import OneRoundMethod, answer_each, check_arrived, exchange_once
+from coreshot.methods.protocol import Answers, MethodCost, OnChunk, PointInference
+from coreshot.models import Model
+from coreshot.privacy.guarded_records import Records
+from coreshot.privacy.releases import Release
+from coreshot.types import Points, PRNGKey
+from coreshot.wire.factor_coding import decode_factor, encode_factor, triangular_factor
+from coreshot.wire.messages import Message
+
+ADDITIONAL = 48  # features beside the inputs, at least
+TYPICAL_DIMENSION = 128  # features in all, where the inputs leave room for them
+BYTES_PER_ENTRY = 1.3  # of a coded matrix, about
+COARSEST, FINEST = 2, 14  # steps are 2^-2 to 2^-14 of what is new in a column
+FIRST_FINENESS = 6
+LABEL_BITS = 6  # labels are so many bits finer than features: there are few, and base rates follow from them
+NUMBER_BITS = 30  # the constant is so fine: all means are relative to the number of records
+MAX_CHECKED = 5_000  # records on which the loss is measured
+CHUNK = 8192
+LARGEST = 1e15  # the largest sum, weight or gradient that is believed
+
+
+@dataclass(frozen=True)
+class SiteMessage:
+    """What a site's message says."""
+
+    summary: Summary
+    loss: float  # what rounding has changed in the site's own predictions
+
+
+@dataclass(frozen=True)
+class GlmState:
+    """Sums over sites. Their size does not grow with the number of sites."""
+
+    polynomials: Polynomials
+    sums: Summary | None = None
+    clients: frozenset[str] = frozenset()
+    is_done: bool = False
+
+
+@settings
+class Glm(OneRoundMethod):
+    dimension: Count | None = None  # features in all; None: by the number of inputs
+    max_bytes: Count | None = None  # of a site's coded matrices, at most; None: as many as the tolerance needs
+    tolerance: Positive = 0.002  # mean change of a site's predictions by rounding: of probabilities, or deviations
+    powers: tuple[NonNegativeInt, ...] | None = None  # inputs that are numbers; a study file knows them from its table
+    products: tuple[NonNegativeInt, ...] | None = None  # inputs that are multiplied with others; None: all
+
+    def releases(self, model: Model) -> tuple[Release, ...]:
+        fit = "" if model.kind == "regression" else ", and a logistic regression of the records with its curvature"
+        return (Release("statistics", f"sums of products of all pairs of the records' features and labels{fit}"),)
+
+    def polynomials(self, model: Model, shared_key: PRNGKey) -> Polynomials:
+        num_inputs = int(np.prod(model.input_shape))
+        every = tuple(range(num_inputs))
+        powers, products = (every if chosen is None else chosen for chosen in (self.powers, self.products))
+        if max((*powers, *products), default=0) >= num_inputs:
+            raise CoreshotError(f"method glm: powers or products name an input beyond the {num_inputs}; mend them.")
+        dimension = self.dimension or max(num_inputs + ADDITIONAL, TYPICAL_DIMENSION)
+        if self.max_bytes is not None:
+            dimension = min(dimension, max(num_inputs, self._affordable(model)))
+        seed = int(np.asarray(jax.random.key_data(shared_key))[-1])
+        return Polynomials(choose_terms(num_inputs, powers, products, dimension, seed))
+
+    def _affordable(self, model: Model) -> int:
+        """With how many features the matrices of a message have about max_bytes."""
+        num_matrices = 1 if model.kind == "regression" else 2
+        return int(np.sqrt(2 * (self.max_bytes or 0) / num_matrices / BYTES_PER_ENTRY)) - 1 - model.num_outputs
+
+    def cost(self, model: Model, clients: Sequence[int]) -> MethodCost:
+        size = len(self.polynomials(model, jax.random.key(0)).terms) + 1
+        columns, logits = size + model.num_outputs, _num_logits(model)
+        fit = 320.0 * logits * size if logits else 0.0  # 80 steps of L-BFGS, forward and back
+        return MethodCost(
+            f"sums over {max(clients):,} records",
+            [exchange_once(self._example_message(size, model)) for _ in clients],
+            1.0,
+            operations=sum(n * (2 * columns**2 + 2 * size**2 + fit) for n in clients),
+            server_operations=200 * (1 + logits) * size**3,
+            num_bytes=8 * (CHUNK + min(max(clients), 20_000)) * columns,
+            kept_in="features",
+        )
+
+    def _example_message(self, size: int, model: Model) -> Message:
+        columns, logits = size + model.num_outputs, _num_logits(model)
+        entries = columns * (columns + 1) / 2 + (size * (size + 1) / 2 if logits else 0)
+        coded = jnp.zeros(self.max_bytes or int(BYTES_PER_ENTRY * entries), jnp.uint8)
+        each = jnp.zeros((size, logits))
+        arrays = {
+            "moments": coded,
+            "curvature": jnp.zeros(0, jnp.uint8),
+            "weights": each,
+            "gradient": each,
+            "tilt": each,
+        }
+        return Message(
+            "glm",
+            0,
+            {
+                **arrays,
+                "shares": jnp.zeros(logits),
+                "offset": jnp.zeros((num_base_rates(logits), logits)),
+                "loss": _one_number(0.0),
+            },
+        )
+
+    def init(self, key: PRNGKey, model: Model, shared_key: PRNGKey) -> GlmState:
+        return GlmState(self.polynomials(model, shared_key))
+
+    def reply(
+        self,
+        key: PRNGKey,
+        model: Model,
+        clients: Mapping[str, Records],
+        inbox: Sequence[Message],
+        shared_key: PRNGKey,
+        on_chunk: OnChunk,
+    ) -> Answers:
+        polynomials, round = self.polynomials(model, shared_key), inbox[-1].round
+
+        def answer(client: str, records: Records) -> tuple[Message, list[str]]:
+            arrays, loss, num_bytes = self._arrays(model, polynomials, records.exact("statistics"))
+            on_chunk(1)
+            return Message("glm", round, arrays), [_describe_loss(model, loss, num_bytes, self.tolerance)]
+
+        return answer_each(clients, answer)
+
+    def _arrays(self, model: Model, polynomials: Polynomials, points: Points) -> tuple[dict[str, Array], float, int]:
+        x, y = _sorted_records(points)
+        moments = sum(
+            collect_moments(polynomials(x[first : first + CHUNK]), y[first : first + CHUNK])
+            for first in range(0, len(x), CHUNK)
+        )
+        fit = _no_fit(polynomials)
+        if model.kind == "classification":
+            fit = fit_locally(polynomials, x, np.argmax(y, axis=1), model.num_outputs)
+        some = slice(None, None, -(-len(x) // MAX_CHECKED))
+        truth, offset = _own_posterior(model, polynomials, np.asarray(moments), fit, x[some], y[some])
+        codes, loss = self._coded(model, truth, np.asarray(moments), fit, offset, x[some])
+        plain = {"weights": fit.weights, "gradient": fit.gradient, "shares": fit.shares, "offset": offset}
+        arrays = {name: jnp.asarray(np.frombuffer(code, np.uint8)) for name, code in codes.items()}
+        arrays |= {name: jnp.asarray(array.astype(np.float32)) for name, array in plain.items()}
+        arrays["loss"] = _one_number(loss)
+        return arrays, loss, sum(len(code) for code in codes.values())
+
+    def _coded(
+        self,
+        model: Model,
+        truth: GlmPosterior,
+        moments: np.ndarray,
+        fit: LocalFit,
+        offset: np.ndarray,
+        x: Float[np.ndarray, "n inputs"],
+    ) -> tuple[dict[str, bytes], float]:
+        """The coarsest code within the tolerance, or the finest within max_bytes; and what it changes."""
+        factors = {"moments": triangular_factor(moments), "curvature": triangular_factor(fit.curvature)}
+
+        def attempt(bits: int) -> tuple[dict[str, bytes], float]:
+            codes = {name: _encode(name, factor, bits, model) for name, factor in factors.items()}
+            read = self._decoded(model, truth.polynomials, codes, _as_sent(fit), offset, "this site's message")
+            changed = fit_head(truth.polynomials, read, like=truth.head)
+            return codes, _mean_change(truth, replace(truth, head=changed), x)
+
+        bits = FIRST_FINENESS
+        found = attempt(bits)
+        while found[1] > self.tolerance and bits < FINEST:
+            bits += 2
+            found = attempt(bits)
+        while self.max_bytes is not None and _size(found[0]) > self.max_bytes:
+            bits -= 1
+            if bits < COARSEST:
+                raise CoreshotError(
+                    f"method glm: {_size(found[0]):,} bytes are the least for these features, and "
+                    f"max_bytes is {self.max_bytes:,}; raise it, or lower dimension."
+                )
+            found = attempt(bits)
+        return found
+
+    def _decoded(
+        self,
+        model: Model,
+        polynomials: Polynomials,
+        codes: Mapping[str, bytes],
+        fit: LocalFit,
+        offset: np.ndarray,
+        where: str,
+    ) -> Summary:
+        size = polynomials.dimension
+        moments = decode_factor(codes["moments"], size + model.num_outputs, where)
+        curvature = decode_factor(codes["curvature"], size if _num_logits(model) else 0, where)
+        if max(np.max(np.abs(moments), initial=0), np.max(np.abs(curvature), initial=0)) ** 2 > LARGEST:
+            raise CoreshotError(f"{where}: its sums are larger than {LARGEST:g}; distill it again.")
+        fit = replace(fit, curvature=curvature.T @ curvature)
+        return Summary.from_parts(moments.T @ moments, fit, model.num_outputs, offset)
+
+    def read(self, model: Model, client: str, message: Message) -> SiteMessage:
+        where, arrays = f"client {client}, round {message.round}, {message.kind}", message.arrays
+        coded, plain = ("moments", "curvature"), ("weights", "gradient", "shares", "offset", "loss")
+        if message.kind != "glm" or set(arrays) != {*coded, *plain}:
+            raise CoreshotError(
+                f"{where}: has the arrays {', '.join(sorted(arrays)) or 'none'}, not this study's; distill it again."
+            )
+        polynomials = self.polynomials(model, jax.random.key(0))  # only their number matters here
+        size, logits = polynomials.dimension, _num_logits(model)
+        each = (size, logits)
+        shapes = {
+            "weights": each,
+            "gradient": each,
+            "shares": (logits,),
+            "offset": (num_base_rates(logits), logits),
+            "loss": (1,),
+        }
+        for name in (*coded, *plain):
+            right = np.uint8 if name in coded else np.float32
+            if arrays[name].dtype != right or (name in plain and arrays[name].shape != shapes[name]):
+                raise CoreshotError(
+                    f"{where}: {name} is {arrays[name].dtype}{list(arrays[name].shape)}, not what the study wants; "
+                    "distill it again."
+                )
+        found = {name: np.asarray(arrays[name], np.float64) for name in plain}
+        if max(np.max(np.abs(array), initial=0) for array in found.values()) > LARGEST or not (
+            np.all(found["shares"] >= 0) and np.sum(found["shares"]) <= 1.001 and found["loss"][0] >= 0
+        ):
+            raise CoreshotError(f"{where}: a number in it is out of range; distill it again.")
+        fit = LocalFit(found["weights"], found["gradient"], np.zeros((size, size)), found["shares"])
+        codes = {name: np.asarray(arrays[name]).tobytes() for name in coded}
+        summary = self._decoded(model, polynomials, codes, fit, found["offset"], where)
+        if summary.num_examples < 0.5:
+            raise CoreshotError(f"{where}: stands for {summary.num_examples:g} records; distill it again.")
+        return SiteMessage(summary, float(found["loss"][0]))
+
+    def receive(self, key: PRNGKey, model: Model, state: GlmState, replies: Mapping[str, SiteMessage]) -> GlmState:
+        sums, arrived = state.sums, check_arrived(replies, state.clients)
+        for client in arrived:
+            summary = replies[client].summary
+            sums = summary if sums is None else sums + summary
+        return replace(state, sums=sums, clients=state.clients | set(arrived), is_done=True)
+
+    def forget(self, model: Model, state: GlmState, client: str, content: SiteMessage) -> GlmState:
+        """The state as if this client had never taken part; content is what its message said."""
+        if state.sums is None or state.clients == {client}:
+            return GlmState(state.polynomials)
+        return replace(state, sums=state.sums - content.summary, clients=state.clients - {client})
+
+    def posterior(
+        self, key: PRNGKey, model: Model, state: GlmState, inference: PointInference | None = None
+    ) -> tuple[GlmPosterior, Info]:
+        if state.sums is None:
+            raise CoreshotError("fit: no client is left; add one.")
+        return GlmPosterior(state.polynomials, model.kind, fit_head(state.polynomials, state.sums)), {}
+
+    def load_posterior(self, model: Model, shared_key: PRNGKey, arrays: Mapping[str, np.ndarray]) -> GlmPosterior:
+        return GlmPosterior.from_arrays(self.polynomials(model, shared_key), model.kind, arrays)
+
+
+def _num_logits(model: Model) -> int:
+    """Two classes have one logit; a quantity has none."""
+    return 0 if model.kind == "regression" else 1 if model.num_outputs == 2 else model.num_outputs
+
+
+def _no_fit(polynomials: Polynomials) -> LocalFit:
+    none = np.zeros((polynomials.dimension, 0))
+    return LocalFit(none, none, np.zeros((0, 0)), np.zeros(0))
+
+
+def _as_sent(fit: LocalFit) -> LocalFit:
+    """In float32, as the server will read it; the curvature is coded."""
+    sent = {name: array.astype(np.float32).astype(np.float64) for name, array in vars(fit).items()}
+    return LocalFit(**{**sent, "curvature": fit.curvature})
+
+
+def _own_posterior(
+    model: Model,
+    polynomials: Polynomials,
+    moments: np.ndarray,
+    fit: LocalFit,
+    x: Float[np.ndarray, "n inputs"],
+    y: Float[np.ndarray, "n outputs"],
+) -> tuple[GlmPosterior, Float[np.ndarray, " logits"]]:
+    """The posterior of this site's exact message alone, and the offset of its intercepts."""
+    summary = Summary.from_parts(moments, _as_sent(fit), model.num_outputs)
+    gaussian = GlmPosterior(polynomials, model.kind, fit_head(polynomials, summary))
+    if not np.any(fit.shares):
+        return gaussian, np.zeros((num_base_rates(len(fit.shares)), len(fit.shares)))
+    offset = measure_offsets(gaussian, summary, x, np.argmax(y, axis=1)) * (fit.shares > 0)
+    offset = offset.astype(np.float32).astype(np.float64)
+    summary = Summary.from_parts(moments, _as_sent(fit), model.num_outputs, offset)
+    return replace(gaussian, head=fit_head(polynomials, summary, like=gaussian.head)), offset
+
+
+def _sorted_records(points: Points) -> tuple[Float[np.ndarray, "n inputs"], Float[np.ndarray, "n outputs"]]:
+    """In an order of their own, so that a file with its lines in another order gives the same bytes."""
+    present = np.asarray(points.weight) > 0
+    x = np.asarray(points.x, np.float64)[present].reshape(int(np.sum(present)), -1)
+    y = np.asarray(points.y, np.float64)[present]
+    order = np.lexsort(np.concatenate([x, y], axis=1).T)
+    return x[order], y[order]
+
+
+def _encode(name: str, factor: Float[np.ndarray, "n n"], bits: int, model: Model) -> bytes:
+    fineness = np.full(len(factor), 2.0**-bits)
+    fineness[:1] = 2.0**-NUMBER_BITS
+    if name == "moments":
+        fineness[len(factor) - model.num_outputs :] *= 2.0**-LABEL_BITS
+    return encode_factor(factor, fineness)
+
+
+def _mean_change(truth: GlmPosterior, changed: GlmPosterior, x: Float[np.ndarray, "n inputs"]) -> float:
+    """Of the probabilities, or of a quantity's mean in units of its deviation."""
+    before, after = truth.predict(x), changed.predict(x)
+    change = np.abs(np.asarray(after.mean) - np.asarray(before.mean))
+    if truth.kind == "regression":
+        change = change / np.maximum(np.asarray(before.aleatoric), 1e-12)
+    return float(np.mean(change))
+
+
+def _size(codes: Mapping[str, bytes]) -> int:
+    return sum(len(code) for code in codes.values())
+
+
+def _describe_loss(model: Model, loss: float, num_bytes: int, tolerance: float) -> str:
+    what = "probability" if model.kind == "classification" else "prediction, in units of the noise's deviation,"
+    within = "" if loss <= tolerance else f"; more than the study's tolerance of {tolerance:g}, because of max_bytes"
+    return f"rounding to {num_bytes:,} bytes changes a {what} by {loss:.5f} on average{within}"
+
+
+def _one_number(value: float) -> Float[Array, " 1"]:
+    return jnp.asarray([value], jnp.float32)
