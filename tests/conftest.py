@@ -53,6 +53,12 @@ def configure_jax(**settings: Any) -> None:
         os.environ[name.upper()] = str(value)
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--old-federation", action="store_true", help="also attack a federation of Flower's own commands: it falls"
+    )
+
+
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "optimized: programs of this file are compiled as users compile them")
     config.addinivalue_line("markers", "slow: not a part of `make quick`")

@@ -13,6 +13,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from attack import attack
+
 
 def raise_loopback() -> None:
     """What `ip link set lo up` does: in a new namespace it is down."""
@@ -41,6 +43,21 @@ def call(folder: Path, arguments: list[str]) -> dict:
             timeout=400,
         ).returncode
     return {"code": code, "stdout": (folder / "stdout").read_text(), "stderr": (folder / "stderr").read_text()}
+
+
+def address_of(federation: Path, which: str) -> str:
+    return json.loads((federation / "federation.json").read_text())[which]
+
+
+def attacks(folder: Path, federation: Path, authority: Path) -> dict:
+    """A foreign app, at the door that sites can reach, and at the coordinator's own."""
+    (folder / "marks").mkdir()
+    return {
+        f"attack at {door}": attack(
+            folder / f"attacker-{door}", address_of(federation, door), authority, folder / "marks", 5
+        )
+        for door in ("address", "control")
+    }
 
 
 def main(folder: Path, preset: str) -> None:
@@ -79,11 +96,12 @@ def main(folder: Path, preset: str) -> None:
     }
     said = {"outside": outside()}
     for name, arguments in commands.items():
+        if name == "run":  # the attacks come first, so that the run shows what is left of the sites
+            said |= attacks(folder, federation, certs / "ca.pem")
         if name == "stranger":
-            address = json.loads((federation / "federation.json").read_text())["address"]
             arguments += [
                 "--superlink",
-                address,
+                address_of(federation, "address"),
                 "--ca",
                 certs / "ca.pem",
                 "--key",

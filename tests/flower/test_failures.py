@@ -27,7 +27,8 @@ def test_a_run_ends_with_the_rest_and_names_each_who_failed(
     out, began = tmp_path / "run", time.monotonic()
     command = federation.run_command(cheap, out, "--set", "task.num_clients=8", *patience)
     with federation.started(command) as process:
-        wait_until(mark.exists, 300, "client-3 begins to work")
+        wait_until(lambda: process.poll() is not None or mark.exists(), 300, "client-3 begins to work")
+        assert process.poll() is None, process.stderr.read()
         federation.kill("client-3")
         stdout, stderr = process.communicate(timeout=400)
     assert process.returncode == 0, stderr

@@ -21,7 +21,8 @@ def test_a_superlink_that_dies_costs_only_what_had_not_arrived(
         )
     command = federation.run_command(cheap, out, "--answer-seconds", 400)
     with federation.started(command) as process:
-        wait_until(lambda: len(messages_in(out)) == 3, 300, "three coresets")
+        wait_until(lambda: process.poll() is not None or len(messages_in(out)) == 3, 300, "three coresets")
+        assert process.poll() is None, process.stderr.read()
         processes = json.loads((tmp_path / "federation" / "federation.json").read_text())["processes"]
         os.kill(next(one["pid"] for one in processes if one["role"] == "superlink"), 9)
         _, stderr = process.communicate(timeout=300)

@@ -72,6 +72,8 @@ def test_every_command_says_the_truth_by_its_exit_code(said):
         "certs": 0,
         "strangers": 0,
         "up": 0,
+        "attack at address": 1,
+        "attack at control": 0,  # `flwr run` has started it
         "run": 0,
         "status": 0,
         "stranger": codes["stranger"],
@@ -86,6 +88,25 @@ def test_coresets_weights_ledgers_and_rows_are_the_local_runners(said, folder, c
     check_same_run(folder / "local", folder / "run")
     assert len(list(folder.glob("run/messages/*/round-0/*.safetensors"))) == 5
     assert (folder / "run" / "report.html").is_file()
+
+
+def test_a_foreign_app_is_refused_at_the_door_of_the_sites(said):
+    """By another site, which has ca.pem and a registered key: the run is not even started."""
+    assert "403 Forbidden" in said["attack at address"]["stdout"]
+    assert "/v1/control/start-run" in said["attack at address"]["stdout"]
+    assert said["attack at address"]["marks"] == 0
+
+
+def test_a_site_executes_no_app_that_comes_with_a_run(said, folder):
+    """Not even if the run is started at the coordinator's own door; the run after it shows that sites go on."""
+    loot = [line for line in said["attack at control"]["stdout"].splitlines() if line.startswith("LOOT")]
+    assert loot == ["LOOT it runs no app but the installed coreshot, and this run brings another"] * 5
+    assert said["attack at control"]["marks"] == 0
+    assert not list((folder / "marks").iterdir())
+    for site in (folder / "federation" / "sites").iterdir():
+        assert "brings an app of its own; it was not executed" in (site / "log").read_text()
+        assert not list(site.rglob("apps.py"))  # nor was it unpacked
+    assert said["run"]["code"] == 0
 
 
 def test_flowers_own_bytes_stand_beside_the_ledger(said, folder):

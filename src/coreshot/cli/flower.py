@@ -42,8 +42,13 @@ def up(
     seed: Seed = 0,
     sites: Annotated[int | None, typer.Option("--sites", min=1, help="Start only this number of sites.")] = None,
     host: Annotated[
-        str, typer.Option("--host", help="The address where the SuperLink listens; 0.0.0.0: all addresses.")
-    ] = "127.0.0.1",
+        str | None,
+        typer.Option(
+            "--host",
+            help="The address where the SuperLink listens for sites; 0.0.0.0: all addresses. With --certs only: "
+            "without, it listens on 127.0.0.1.",
+        ),
+    ] = None,
     port: Annotated[
         int | None, typer.Option("--port", help="The port; the default is a free one, or the one it had before.")
     ] = None,
@@ -65,11 +70,19 @@ def up(
         if name not in running:
             start_site(federation, name)
     roles = [process.role for process in federation.processes]
+    facts = {"superlink": federation.address, "control": federation.control, "processes": roles}
     lines = [
-        f"SuperLink {federation.address}; processes: {', '.join(roles)}",
+        f"SuperLink for sites: {federation.address}; for you, on this machine only: {federation.control}",
+        f"processes: {', '.join(roles)}",
         f"stop them with `coreshot flower down {folder}`",
     ]
-    print_result({"superlink": federation.address, "processes": roles}, as_json, lines)
+    if host is not None and federation.host != host:
+        facts["note"] = (
+            f"it listens on {federation.host} and not on {host}: without --certs, anyone who reaches it could answer "
+            "in the name of any site; make certificates with `coreshot flower certs`"
+        )
+        lines.append(f"note: {facts['note']}")
+    print_result(facts, as_json, lines)
 
 
 @flower_app.command()
@@ -104,6 +117,10 @@ def run(
             help="After this time a site stops its own work; the default is nine tenths of --answer-seconds.",
         ),
     ] = None,
+    unforget: Annotated[
+        str | None,
+        typer.Option("--unforget", help="For a study: ask these sites again, which were forgotten; with commas."),
+    ] = None,
     simulate: Annotated[
         bool, typer.Option("--simulate", help="Use Flower's Ray engine, without sites. Needs coreshot\\[flower-sim].")
     ] = False,
@@ -127,7 +144,10 @@ def run(
     folder = (out or Path("runs") / Path(what).stem).resolve()
     keep_compiled()
     if _is_study(what):
-        _run_study(federation, _study_request(what, folder, wait, seed, clients, inference), as_json)
+        request = _study_request(what, folder, wait, seed, clients, inference)
+        _run_study(federation, _without_forgotten(request, federation, Path(what), unforget), as_json)
+    elif unforget:
+        raise CoreshotError("--unforget: only clients of a study can be forgotten; leave it away for a preset.")
     else:
         cpus = (num_cpus or os.cpu_count() or 1) if simulate else None
         _run_preset(federation, what, overrides or [], folder, wait, seed, cpus, as_json)
@@ -142,6 +162,19 @@ def _study_request(
     settings = _inference_settings(study, inference)
     text = Path(study).read_text()
     return RunRequest(out=str(out), wait=wait, seed=seed, study=text, clients=names, inference=settings)
+
+
+def _without_forgotten(request: RunRequest, federation: Path, study: Path, unforgotten: str | None) -> RunRequest:
+    """The request with those who stay forgotten."""
+    from dataclasses import replace
+
+    from coreshot.flower.forgetting import forgotten_clients, unforget
+    from coreshot.study.file import read_study
+
+    folders, study_hash = (Path(request.out), federation), read_study(study).hash
+    if unforgotten:
+        unforget(folders, study_hash, _client_names(unforgotten))
+    return replace(request, forgotten=forgotten_clients(folders, study_hash))
 
 
 def _run_study(federation: Path, request: RunRequest, as_json: bool) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from coreshot.cli.options import ModelPath
-from coreshot.cli.output import Json, make_table, print_result, value_lines
+from coreshot.cli.output import Json, make_table, print_now, print_result, value_lines
 from coreshot.errors import CoreshotError
 
 if TYPE_CHECKING:
@@ -105,6 +105,7 @@ def forget(
     Example: coreshot forget model --client site-3
     """
     from coreshot.fitted.folder import open_model, refit
+    from coreshot.flower.forgetting import forget_in_run
 
     opened = open_model(model)
     coresets = opened.coresets()
@@ -115,7 +116,10 @@ def forget(
             f"{model}: {client} is its only client, and without it there is no model; remove the folder."
         )
     del coresets[client]
+    remarks = forget_in_run(model.resolve().parent, opened.study_file.study.hash, client)
     refit(opened, coresets)
+    for remark in remarks:
+        print_now(remark, as_json)
     _print_model(model, as_json)
 
 

@@ -1,6 +1,6 @@
 """The processes of a federation: Flower's commands with their options, a home folder for each, a file that lists them.
 
-FOLDER/federation.json      address, the authority's certificate, names of nodes, and processes that `up` has started
+FOLDER/federation.json      addresses, the authority's certificate, names of nodes, and processes that `up` has started
 FOLDER/superlink/           home of the SuperLink: database, log
 FOLDER/operator/            home of the coordinator, who starts runs: connection, app, requests and their outcomes
 FOLDER/sites/NAME/          home of a site that `up` has made: data, log
@@ -8,6 +8,7 @@ FOLDER/sites/NAME/          home of a site that `up` has made: data, log
 
 from __future__ import annotations
 
+import ipaddress
 import json
 import os
 import socket
@@ -61,7 +62,9 @@ class Process:
 @dataclass
 class Federation:
     folder: Path
-    address: str
+    address: str  # for sites: Flower's Fleet API, and nothing else
+    control: str = ""  # for the coordinator, on loopback: runs are started and nodes registered there
+    host: str = "127.0.0.1"  # where the SuperLink listens for sites
     certificate: str = ""  # of the authority that has signed the SuperLink's certificate; empty: no TLS
     processes: list[Process] = field(default_factory=list)
     registered: dict[str, str] = field(default_factory=dict)  # sites by node; Flower's own list leaves the names out
@@ -80,8 +83,8 @@ class Federation:
                 f"start one with `coreshot flower up {folder}`."
             )
         values = read_json(path)
-        processes = [Process(**process) for process in values["processes"]]
-        return cls(folder, values["address"], values["certificate"], processes, values["registered"])
+        values["processes"] = [Process(**process) for process in values["processes"]]
+        return cls(folder, **values)
 
     @property
     def operator(self) -> Path:
@@ -113,6 +116,11 @@ class Federation:
 
     def flwr(self, *arguments: str) -> Any:
         """Run a command of Flower and return its JSON output."""
+        if not self.control:
+            raise CoreshotError(
+                f"{self.folder}: an older coreshot has started its SuperLink, to which any site could give orders; "
+                f"`coreshot flower down {self.folder}`, then `up` again."
+            )
         found = subprocess.run(
             [program("flwr"), *arguments, "--format", "json"],
             env=environment(self.operator),
@@ -131,22 +139,39 @@ class Federation:
 
     def write_operator_home(self) -> None:
         security = {"root-certificates": self.certificate} if self.certificate else {"insecure": True}
-        values = {"superlink": {"default": CONNECTION, CONNECTION: {"address": self.address, **security}}}
+        values = {"superlink": {"default": CONNECTION, CONNECTION: {"address": self.control, **security}}}
         write_bytes(self.operator / "config.toml", tomli_w.dumps(values).encode())
         write_bytes(self.operator / "app" / "pyproject.toml", APP.encode())
 
-    def await_superlink(self, seconds: float = 60.0) -> None:
-        host, port = self.address.rsplit(":", 1)
-        until = time.monotonic() + seconds
+    def await_superlink(self, process: Process, seconds: float = 60.0) -> None:
+        """Until both of its doors are open."""
+        log, until = self.folder / "superlink" / "log", time.monotonic() + seconds
         while time.monotonic() < until:
-            try:
-                socket.create_connection((host, int(port)), timeout=1).close()
+            if not is_alive(process):
+                raise CoreshotError(
+                    f"SuperLink {self.address}: ended at once (is the port taken, or {self.host} no address "
+                    f"of this machine?); see {log}."
+                )
+            if is_open(self.control) and is_open(self.address):
                 return
-            except OSError:
-                time.sleep(0.2)
-        raise CoreshotError(
-            f"SuperLink {self.address}: does not answer after {seconds:g} s; see {self.folder / 'superlink' / 'log'}."
-        )
+            time.sleep(0.2)
+        raise CoreshotError(f"SuperLink {self.address}: does not answer after {seconds:g} s; see {log}.")
+
+
+def is_open(address: str) -> bool:
+    host, port = address.rsplit(":", 1)
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=1).close()
+    except OSError:
+        return False
+    return True
+
+
+def is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def _last_json(text: str) -> Any:
@@ -181,30 +206,27 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def superlink_command(home: Path, host: str, port: int, certs: Path | None, is_simulation: bool = False) -> list[str]:
-    command = [
-        program("flower-superlink"),
-        "--host",
-        host,
-        "--port",
-        str(port),
-        "--database",
-        str(home.resolve() / "link.db"),
-    ]
+def superlink_command(federation: Federation, is_simulation: bool = False) -> list[str]:
+    """A SuperLink with a door for sites and one for the coordinator; a simulation has no sites."""
+    sites = ["127.0.0.1", "0"] if is_simulation else [federation.host, federation.address.rsplit(":", 1)[1]]
+    host, port = federation.control.rsplit(":", 1)
+    database = str(federation.folder.resolve() / "superlink" / "link.db")
+    command = [*module("link_main"), *sites, "--host", host, "--port", port, "--database", database]
     command += ["--simulation"] if is_simulation else []
-    if certs is None:
+    if not federation.certificate:
         return [*command, "--insecure"]
+    certs = Path(federation.certificate).parent
     files = {"--ssl-ca-certfile": "ca.pem", "--ssl-certfile": "superlink.pem", "--ssl-keyfile": "superlink.key"}
     return [
         *command,
-        *(part for option, name in files.items() for part in (option, str(certs.resolve() / name))),
+        *(part for option, name in files.items() for part in (option, str(certs / name))),
         "--enable-supernode-auth",
     ]
 
 
 def site_command(superlink: str, config: dict[str, str | float], certificate: str = "", key: str = "") -> list[str]:
     """The command that a site runs; without the authority's certificate, no encryption and no authentication."""
-    command = [program("flower-supernode"), "--superlink", superlink, "--port", str(free_port())]
+    command = [*module("site_main"), "--superlink", superlink, "--port", str(free_port())]
     command += (
         ["--root-certificates", certificate, "--auth-supernode-private-key", key] if certificate else ["--insecure"]
     )
@@ -213,6 +235,11 @@ def site_command(superlink: str, config: dict[str, str | float], certificate: st
             raise CoreshotError(f"{name} {value!r}: Flower cannot take a quotation mark or a line end here; rename it.")
     pairs = [f'{name}="{value}"' if isinstance(value, str) else f"{name}={value}" for name, value in config.items()]
     return [*command, "--node-config", " ".join(pairs)]
+
+
+def module(name: str) -> list[str]:
+    """A program of this package; -P: without the modules of the folder where it is started."""
+    return [sys.executable, "-P", "-m", f"coreshot.flower.{name}"]
 
 
 def is_alive(process: Process) -> bool:

@@ -8,30 +8,60 @@ import numpy as np
 
 from coreshot.errors import CoreshotError
 from coreshot.experiments.preset import Preset
-from coreshot.flower.federation import CONNECTION, Federation, free_port, is_alive, site_command, superlink_command
+from coreshot.flower.federation import (
+    CONNECTION,
+    Federation,
+    free_port,
+    is_alive,
+    is_loopback,
+    site_command,
+    superlink_command,
+)
 
 
 def start_superlink(
-    folder: Path, host: str, port: int | None, certs: Path | None, is_simulation: bool = False
+    folder: Path, host: str | None, port: int | None, certs: Path | None, is_simulation: bool = False
 ) -> Federation:
-    """Start a SuperLink, or start it again on its database, with its old port and certificates by default."""
+    """Start a SuperLink, or start it again on its database, with its old address and certificates by default.
+
+    Without certificates it listens on loopback only, whatever `host` says.
+    """
     path = folder / "federation.json"
     federation = Federation.load(folder) if path.is_file() else Federation(folder, "")
     if any(process.role == "superlink" and is_alive(process) for process in federation.processes):
         raise CoreshotError(f"{folder}: its SuperLink is running; stop it with `coreshot flower down {folder}`.")
     federation.processes = [process for process in federation.processes if is_alive(process)]
-    if federation.address:
-        port = port or int(federation.address.rsplit(":", 1)[1])
-        certs = certs or (Path(federation.certificate).parent if federation.certificate else None)
-    port, reached = port or free_port(), "127.0.0.1" if host == "0.0.0.0" else host
-    federation.address, federation.certificate = f"{reached}:{port}", str((certs / "ca.pem").resolve()) if certs else ""
-    federation.write_operator_home()
-    home = folder / "superlink"
-    federation.start("superlink", superlink_command(home, host, port, certs, is_simulation), home)
-    federation.await_superlink()
     if certs is not None:
-        register_sites(federation, certs)
+        federation.certificate = str(_authority(certs))
+    host = host or federation.host
+    federation.host = host if federation.certificate or is_loopback(host) else "127.0.0.1"
+    _choose_addresses(federation, port, is_simulation)
+    federation.write_operator_home()
+    process = federation.start("superlink", superlink_command(federation, is_simulation), folder / "superlink")
+    federation.await_superlink(process)
+    if federation.certificate:
+        register_sites(federation, Path(federation.certificate).parent)
     return federation
+
+
+def _authority(certs: Path) -> Path:
+    for name in ("ca.pem", "superlink.pem", "superlink.key"):
+        if not (certs / name).is_file():
+            raise CoreshotError(f"{certs}: has no {name}; give a folder that `coreshot flower certs` has written.")
+    return (certs / "ca.pem").resolve()
+
+
+def _choose_addresses(federation: Federation, port: int | None, is_simulation: bool) -> None:
+    """The ports that it had before, or free ones; the coordinator's door is on loopback, whatever the sites' is."""
+    before = int(federation.address.rsplit(":", 1)[1]) if federation.address else None
+    port = port or before or free_port()
+    control = int(federation.control.rsplit(":", 1)[1]) if federation.control else free_port()
+    while control == port:
+        control = free_port()
+    federation.control = f"127.0.0.1:{control}"
+    reached = "127.0.0.1" if federation.host in ("0.0.0.0", "::") else federation.host
+    sites = f"[{reached}]:{port}" if ":" in reached else f"{reached}:{port}"
+    federation.address = federation.control if is_simulation else sites
 
 
 def register_sites(federation: Federation, certs: Path) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 from coreshot.config import Count, Positive, decode, settings
 from coreshot.errors import CoreshotError
 from coreshot.flower.federation import CONNECTION, Federation
+from coreshot.flower.forgetting import ORIGIN
 from coreshot.storage import read_json, write_json
 
 SECONDS_BETWEEN_QUERIES = 10.0  # a query starts a process of Flower
@@ -42,6 +43,7 @@ class RunRequest:
     values: dict[str, Any] | None = None  # its resolved values
     study: str = ""  # the text of the study's file
     clients: tuple[str, ...] = ()
+    forgotten: dict[str, str] | None = None  # clients that are left out, and since which day
     inference: dict[str, Any] | None = None
     is_simulated: bool = False
 
@@ -69,6 +71,9 @@ def submit(
     federation.write_operator_home()
     path = (federation.operator / "requests" / f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}.json").resolve()
     request.write(path)
+    origin = {"federation": str(federation.folder.resolve())} if request.study else {}
+    if origin:  # before anything arrives: `forget` looks for it (a preset's results must be in an empty folder)
+        write_json(Path(request.out) / ORIGIN, origin)
     started = federation.flwr("run", str(federation.operator / "app"), CONNECTION, "-c", f'request="{path}"', *extra)
     run_id = str(started["run-id"])
     _follow(federation, run_id, path, say)
@@ -76,7 +81,7 @@ def submit(
     error = read_json(outcome_path(path)).get("error")
     if error:
         raise CoreshotError(error)
-    write_json(Path(request.out) / "flower.json", facts)
+    write_json(Path(request.out) / ORIGIN, {**facts, **origin})
     return facts
 
 

@@ -26,7 +26,7 @@ if sys.orig_argv[1:3] == ["-m", "coreshot.runtime.worker_main"]:
 
         OneShot.reply = reply
 
-if FAULT == "forge" and any("flwr-clientapp" in part for part in sys.orig_argv):
+if FAULT == "forge" and "coreshot.flower.site_main" in sys.orig_argv:
     from coreshot.flower import messages as flower_messages
 
     original = flower_messages.pack, flower_messages.unpack
