@@ -23,7 +23,7 @@ import numpy as np
 import scipy.linalg
 from jaxtyping import Float, Int
 
-from coreshot.glm.intercepts import balance_gaussian, offset_at
+from coreshot.glm.intercepts import balance_gaussian, offset_at, spread_of
 from coreshot.glm.polynomials import Polynomials
 from coreshot.glm.summary import Summary
 
@@ -247,23 +247,23 @@ def _intercepts(
     slopes: Float[np.ndarray, "slopes logits"],
     roots: Float[np.ndarray, "logits slopes slopes"],
 ) -> Float[np.ndarray, " logits"]:
+    """Predictions damp logits by their variance, so the balance is that of damped slopes."""
     sizes = np.maximum(centred.label_sums, 0.5)
     shares = sizes / np.sum(sizes)
-    offsets = sums.offset / np.maximum(sums.offset_weight, 1e-9)
-    return gaussian_intercepts(centred, slopes, roots, shares) + offset_at(offsets, shares)
-
-
-def gaussian_intercepts(
-    centred: Centred,
-    slopes: Float[np.ndarray, "slopes logits"],
-    roots: Float[np.ndarray, "logits slopes slopes"],
-    shares: Float[np.ndarray, " classes"],
-) -> Float[np.ndarray, " logits"]:
-    """If the classes had these shares, and Gaussian scores."""
-    means, _ = _class_means(centred)
     typical = np.asarray([np.sum((root @ centred.gram) * root) for root in roots]) / centred.count
-    covariance = slopes.T @ (_within(centred) / centred.count) @ slopes
-    return balance_gaussian(means.T @ slopes, covariance, shares, damp(typical))
+    damping = damp(typical)
+    centers, covariance = class_scores(centred, damping * slopes)
+    offsets = sums.offset / np.maximum(sums.offset_weight, 1e-9)
+    offset = offset_at(offsets, spread_of(covariance), shares)
+    return (balance_gaussian(centers, covariance, shares) + offset) / damping
+
+
+def class_scores(
+    centred: Centred, slopes: Float[np.ndarray, "slopes logits"]
+) -> tuple[Float[np.ndarray, "classes logits"], Float[np.ndarray, "logits logits"]]:
+    """The mean scores of the classes, and their covariance within classes."""
+    means, _ = _class_means(centred)
+    return means.T @ slopes, slopes.T @ (_within(centred) / centred.count) @ slopes
 
 
 def damp(variance: Float[np.ndarray, ...]) -> Float[np.ndarray, ...]:

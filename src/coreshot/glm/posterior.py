@@ -8,12 +8,10 @@ from typing import Any
 
 import numpy as np
 import scipy.special
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float
 
-from coreshot.glm.head import Head, centre, damp, gaussian_intercepts
-from coreshot.glm.intercepts import LOG_ODDS, find_offset
+from coreshot.glm.head import Head, damp
 from coreshot.glm.polynomials import Polynomials
-from coreshot.glm.summary import Summary
 from coreshot.types import Kind, Points, Predictive
 
 CHUNK = 8192  # records at once
@@ -108,24 +106,3 @@ class GlmPosterior:
             return np.sum(y * self._log_probabilities(mean, variance), axis=1)
         total = variance + self.head.noise_variance
         return np.sum(-0.5 * (np.log(2 * np.pi * total) + (y - mean) ** 2 / total), axis=1)
-
-
-def measure_offsets(
-    posterior: GlmPosterior, summary: Summary, x: Float[np.ndarray, "n inputs"], labels: Int[np.ndarray, " n"]
-) -> Float[np.ndarray, "rates logits"]:
-    """What these records add to the intercepts that Gaussian scores give (`glm.intercepts`), at each base rate."""
-    head, num_classes = posterior.head, summary.num_outputs
-    mean, variance = posterior.scores(x)
-    scores = mean - head.intercepts
-    centred = centre(posterior.polynomials, summary, head.basis)
-    counts = np.maximum(np.bincount(labels, minlength=num_classes), 0.5)
-    own = counts / np.sum(counts)
-    rates = [own]
-    if mean.shape[1] == 1:
-        rates = [np.asarray([1 - rate, rate]) for rate in scipy.special.expit(LOG_ODDS)]
-    offsets = []
-    for shares in rates:
-        weights = (shares / own)[labels]
-        exact = find_offset(scores, damp(variance), weights, shares)
-        offsets.append(exact - gaussian_intercepts(centred, head.slopes, head.roots, shares))
-    return np.stack(offsets)

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float
 
-from coreshot.glm.intercepts import num_base_rates
+from coreshot.glm.intercepts import offsets_shape
 from coreshot.glm.local_fit import LocalFit
 from coreshot.spectral.coreset import Moments
 
@@ -28,7 +28,9 @@ class Summary:
     moments: Float[np.ndarray, "d+outputs d+outputs"]
     precisions: Float[np.ndarray, "logits slopes slopes"]
     shift: Float[np.ndarray, "slopes logits"]
-    offset: Float[np.ndarray, "rates logits"]  # this weight times what is to be added to intercepts (`glm.intercepts`)
+    offset: Float[
+        np.ndarray, "spreads rates logits"
+    ]  # this weight times what is to be added to intercepts (`glm.intercepts`)
     offset_weight: Float[np.ndarray, " logits"]  # records of a class times the share of the others
     num_outputs: int
 
@@ -38,12 +40,12 @@ class Summary:
         moments: np.ndarray,
         fit: LocalFit,
         num_outputs: int,
-        offset: Float[np.ndarray, "rates logits"] | None = None,
+        offset: Float[np.ndarray, "spreads rates logits"] | None = None,
     ) -> Summary:
         """The quadratic of each logit, without the site's intercept."""
         sizes = moments[0, len(moments) - num_outputs :][num_outputs - len(fit.shares) :]
         weight = np.maximum(sizes * (moments[0, 0] - sizes) / moments[0, 0], 0.0) * (fit.shares > 0)
-        known = np.zeros((num_base_rates(len(weight)), len(weight))) if offset is None else offset
+        known = np.zeros(offsets_shape(len(weight))) if offset is None else offset
         rest = (weight * known, weight, num_outputs)
         if not np.any(fit.shares):
             size, num_logits = len(fit.weights) - 1, fit.weights.shape[1]

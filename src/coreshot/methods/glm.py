@@ -28,11 +28,11 @@ from jaxtyping import Array, Float
 
 from coreshot.config import Count, NonNegativeInt, Positive, settings
 from coreshot.errors import CoreshotError
-from coreshot.glm.head import fit_head
-from coreshot.glm.intercepts import num_base_rates
+from coreshot.glm.head import centre, class_scores, fit_head
+from coreshot.glm.intercepts import measure_offsets, offsets_shape
 from coreshot.glm.local_fit import LocalFit, fit_locally
 from coreshot.glm.polynomials import Polynomials, choose_terms
-from coreshot.glm.posterior import GlmPosterior, measure_offsets
+from coreshot.glm.posterior import GlmPosterior
 from coreshot.glm.summary import Summary, collect_moments
 from coreshot.inference.protocol import Info
 from coreshot.methods.one_round import OneRoundMethod, answer_each, check_arrived, exchange_once
@@ -139,7 +139,7 @@ class Glm(OneRoundMethod):
             {
                 **arrays,
                 "shares": jnp.zeros(logits),
-                "offset": jnp.zeros((num_base_rates(logits), logits)),
+                "offset": jnp.zeros(offsets_shape(logits)),
                 "loss": _one_number(0.0),
             },
         )
@@ -247,7 +247,7 @@ class Glm(OneRoundMethod):
             "weights": each,
             "gradient": each,
             "shares": (logits,),
-            "offset": (num_base_rates(logits), logits),
+            "offset": offsets_shape(logits),
             "loss": (1,),
         }
         for name in (*coded, *plain):
@@ -316,13 +316,16 @@ def _own_posterior(
     fit: LocalFit,
     x: Float[np.ndarray, "n inputs"],
     y: Float[np.ndarray, "n outputs"],
-) -> tuple[GlmPosterior, Float[np.ndarray, " logits"]]:
+) -> tuple[GlmPosterior, Float[np.ndarray, "spreads rates logits"]]:
     """The posterior of this site's exact message alone, and the offset of its intercepts."""
     summary = Summary.from_parts(moments, _as_sent(fit), model.num_outputs)
     gaussian = GlmPosterior(polynomials, model.kind, fit_head(polynomials, summary))
     if not np.any(fit.shares):
-        return gaussian, np.zeros((num_base_rates(len(fit.shares)), len(fit.shares)))
-    offset = measure_offsets(gaussian, summary, x, np.argmax(y, axis=1)) * (fit.shares > 0)
+        return gaussian, np.zeros(offsets_shape(len(fit.shares)))
+    slopes = gaussian.head.slopes
+    centers, covariance = class_scores(centre(polynomials, summary, gaussian.head.basis), slopes)
+    scores = gaussian.scores(x)[0] - gaussian.head.intercepts
+    offset = measure_offsets(scores, np.argmax(y, axis=1), centers, covariance) * (fit.shares > 0)
     offset = offset.astype(np.float32).astype(np.float64)
     summary = Summary.from_parts(moments, _as_sent(fit), model.num_outputs, offset)
     return replace(gaussian, head=fit_head(polynomials, summary, like=gaussian.head)), offset
