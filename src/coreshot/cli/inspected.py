@@ -186,6 +186,11 @@ def comparison_parts(found: Comparison, kind: str) -> Iterator[Part]:
         yield f"The columns' means are right to {found.loss.mean_error:.2g} of their deviations."
     if found.same_bytes:
         yield "Distilled again, these records give this very file, byte by byte."
+    else:
+        yield (
+            "warning: distilled again, these records give another file: other records, another --seed, or another "
+            "version of coreshot; if the records are others, the numbers above are not about rounding."
+        )
     if found.rows is None:
         yield "There are no rows that could be records: all numbers are sums over records, or a fit to them."
     else:
@@ -201,9 +206,8 @@ def comparison_parts(found: Comparison, kind: str) -> Iterator[Part]:
             f"{found.rows['median distance between records']:.4g}."
         )
     for one in found.read_off:
-        end = "the nearest of all records is the right one" if one.is_found else "another record is nearer to that"
-        read = f"can be read off with an error of {one.error:.2g} deviations"
-        yield f"warning: the one record with {one.group} {read}; {end}."
+        read = f"can be read off with an error of {one.error:.2g} deviations in its numbers"
+        yield f"warning: the one record with {one.group} {read}; two records usually differ by 1.4."
     yield (
         "What a thief of the file could do: check a guess of the whole table against these sums; and whoever has all "
         "records but one can subtract them and is left with that one, up to rounding."

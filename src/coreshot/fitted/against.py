@@ -21,6 +21,7 @@ from coreshot.study import Study
 from coreshot.types import Points
 
 WRONG_RECORDS = 0.25  # deviations: where a mean is off by more, the records are others
+LEAST_DEVIATION = 0.1  # of half a range: a column that hardly varies is measured in these
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,7 @@ def _mean_error(sums: InputSums, points: Points, where: str) -> float:
             "give the file that it was made from."
         )
     difference = np.abs(sums.joint[0, 1:] / sums.count - np.mean(joint, axis=0))
-    deviation = np.maximum(np.std(joint, axis=0), 1e-3)
+    deviation = np.maximum(np.std(joint, axis=0), LEAST_DEVIATION)
     error = float(np.max(difference / deviation))
     if error > WRONG_RECORDS:
         raise CoreshotError(
@@ -85,7 +86,6 @@ class ReadOff:
 
     group: str
     error: float  # root mean square over the numbers of the record, in the columns' deviations
-    is_found: bool  # whether the record itself is nearest to what was read off
 
 
 def read_off(study: Study, facts: MessageFacts, points: Points) -> list[ReadOff]:
@@ -100,7 +100,6 @@ def read_off(study: Study, facts: MessageFacts, points: Points) -> list[ReadOff]
     found = []
     for group, inputs in facts.lone:
         if group in truth and used:
-            scaled = (np.stack([truth[group], *x]) - inputs)[:, used] / deviation[used]
-            errors = np.sqrt(np.mean(scaled**2, axis=1))
-            found.append(ReadOff(group, float(errors[0]), bool(errors[0] <= np.min(errors) + 1e-9)))
+            scaled = (truth[group] - inputs)[used] / deviation[used]
+            found.append(ReadOff(group, float(np.sqrt(np.mean(scaled**2)))))
     return found

@@ -304,7 +304,7 @@ def _num_logits(model: Model) -> int:
 
 def _sums_and_fit(
     model: Model, polynomials: Polynomials, x: Float[np.ndarray, "n inputs"], y: Float[np.ndarray, "n outputs"]
-) -> tuple[Float[np.ndarray, "d+outputs d+outputs"], LocalFit]:
+) -> tuple[Float[np.ndarray, "columns columns"], LocalFit]:
     """Of all records, before any rounding."""
     parts = (slice(first, first + CHUNK) for first in range(0, len(x), CHUNK))
     moments = np.asarray(sum(collect_moments(polynomials(x[part]), y[part]) for part in parts))
