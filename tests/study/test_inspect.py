@@ -109,6 +109,7 @@ def test_rows_of_features_are_not_records_unless_there_is_one(coreshot, study_pa
     coreshot("distill", study_path, one, "--out", "one.coreset")
     told = coreshot("inspect", "one.coreset", "--study", study_path, "--against", one)
     assert "warning: of one record, the means are this record." in told
+    assert "warning: the one row is the one record's features." in told
 
 
 @pytest.mark.parametrize("method", ["glm", "private"])

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from coreshot.cli.output import make_table
 from coreshot.cli.records import read_with_warnings
+from coreshot.errors import CoreshotError
 
 if TYPE_CHECKING:
     from coreshot.cli.output import Part
@@ -85,6 +86,8 @@ def _row_distances(study: Study, client: str, message: Message, points: Points) 
 
     if not isinstance(study.method, Spectral):
         return None
+    if points.num_points == 1:
+        return {"points": 1, "copies": 1}  # one record has one row, which is its features, up to sign and rounding
     rows, _ = study.method.read_rows(study.model, client, message)
     features = study.method.draw_map(study.model, study.shared_key)(np.asarray(points.x))
     return distances(rows[:, : features.shape[1]], make_points(features, features[:, :1]))
@@ -93,6 +96,8 @@ def _row_distances(study: Study, client: str, message: Message, points: Points) 
 def distances(x: Any, real: Points) -> dict[str, Any]:
     from coreshot.audit.distances import between_records, compare_distances, to_records
 
+    if real.num_points == 1:
+        raise CoreshotError("--against: one record has no distance to others; give the file of all records.")
     found = compare_distances(to_records(x, real).tolist(), between_records(real))
     middle = found.quantiles.index(0.5)
     return {
@@ -167,11 +172,11 @@ def _cells(fact: ColumnFact, num_classes: int, has_correlation: bool, missing: s
     from coreshot.fitted.column_words import format_deviation, format_signed, format_value
 
     yield fact.name
-    yield format_value(fact.mean, fact.kind) or "no cells"
+    yield format_value(fact.mean, fact.kind, fact.deviation) or "no cells"
     yield format_deviation(fact.deviation, fact.kind)
     yield missing
     means = [*fact.class_means, *[None] * num_classes][:num_classes]
-    yield from (format_value(mean, fact.kind) for mean in means)
+    yield from (format_value(mean, fact.kind, fact.deviation) for mean in means)
     if has_correlation:
         yield format_signed(fact.correlations[0] if fact.correlations else None)
 
@@ -194,21 +199,22 @@ def comparison_parts(found: Comparison, kind: str) -> Iterator[Part]:
     if found.rows is None:
         yield "There are no rows that could be records: all numbers are sums over records, or a fit to them."
     else:
-        copies, rows = found.rows["copies"], found.rows["points"]
-        are = (
-            f"{copies} of {rows} rows are a record's features"
-            if copies
-            else f"None of {rows} rows is a record's features"
-        )
-        yield (
-            f"{are}: the median distance of a row to the nearest record's is "
-            f"{found.rows['median distance to the nearest record']:.4g}, between records "
-            f"{found.rows['median distance between records']:.4g}."
-        )
+        yield _rows_sentence(found.rows)
     for one in found.read_off:
         read = f"can be read off with an error of {one.error:.2g} deviations in its numbers"
         yield f"warning: the one record with {one.group} {read}; two records usually differ by 1.4."
     yield (
         "What a thief of the file could do: check a guess of the whole table against these sums; and whoever has all "
         "records but one can subtract them and is left with that one, up to rounding."
+    )
+
+
+def _rows_sentence(rows: dict[str, Any]) -> str:
+    if rows["points"] == 1:
+        return "warning: the one row is the one record's features."
+    are = f"{rows['copies']} of {rows['points']} rows are" if rows["copies"] else f"None of {rows['points']} rows is"
+    return (
+        f"{are} a record's features: the median distance of a row to the nearest record's is "
+        f"{rows['median distance to the nearest record']:.4g}, between records "
+        f"{rows['median distance between records']:.4g}."
     )

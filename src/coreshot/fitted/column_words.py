@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import datetime
+import math
 
 from coreshot.fitted.column_facts import SHARE
 
 
-def format_value(value: float | None, kind: str) -> str:
-    """A mean or an end of a range."""
+def format_value(value: float | None, kind: str, deviation: float | None = None) -> str:
+    """An end of a range; or, with a column's deviation, a mean, with as many digits as rounding leaves."""
     if value is None:
         return ""
     if kind == SHARE:
@@ -16,6 +17,9 @@ def format_value(value: float | None, kind: str) -> str:
     if kind == "date":
         first, last = 1, datetime.date.max.toordinal()
         return datetime.date.fromordinal(min(max(round(value), first), last)).isoformat()
+    if deviation:
+        digits = min(max(2 - math.floor(math.log10(deviation)), 0), 12)
+        return f"{round(value, digits) + 0.0:,.{digits}f}"
     return f"{value:,.4g}" if abs(value) < 1e4 else f"{value:,.0f}"
 
 

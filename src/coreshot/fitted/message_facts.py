@@ -167,9 +167,10 @@ def told(facts: MessageFacts) -> list[str]:
     else:
         found.append("Also exact up to rounding: how any two columns are correlated.")
     if facts.slopes is not None:
+        where = "by 'own fit'" if len(facts.classes) == 2 else "by what --json calls slopes"
         found.append(
-            "The site's own logistic regression is in it, with all coefficients: its log odds change by 'own fit' where"
-            " the column is one deviation above its mean and all others are at theirs."
+            f"The site's own logistic regression is in it, with all coefficients: its log odds change {where} where "
+            "the column is one deviation above its mean and all others are at theirs."
         )
     elif facts.kind == "regression":
         found.append("The site's own linear regression follows from the sums.")

@@ -31,7 +31,8 @@ def draw_columns(facts: MessageFacts, source: str) -> Drawing:
         left.set_yticks(range(len(shown)), [_short(fact.name) for fact in shown], parse_math=False)
         left.set(ylim=(len(shown) - 0.4, -0.6), xlim=(-0.02, 1.02), xticks=[])
         left.set_xlabel("within the study's public range (its ends at the sides)", labelpad=6)
-        right.set(xlim=(-1, 1), xlabel=_correlation_label(facts))
+        right.set(xlim=(-1, 1))
+        right.set_xlabel(_correlation_label(facts), parse_math=False)
         right.axvline(0, color=REFERENCE, lw=0.8)
         for axes in (left, right):
             axes.spines[["top", "right", "left"]].set_visible(False)
