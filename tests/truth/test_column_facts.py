@@ -198,7 +198,7 @@ def test_a_record_that_is_alone_in_a_group_can_be_read_off_and_it_is_said(alone)
 
 def test_few_records_may_be_determined_and_many_are_not_said_to_be():
     study = make_study(CLASSES, make_glm())
-    for count, is_danger in ((12, True), (2000, False)):
+    for count, is_danger in ((12, True), (600, False)):
         cells, score = draw_cells(count)
         facts, _, _ = distilled(study, cells, (score > 0).astype(int))
         assert facts.may_determine_records == is_danger

@@ -157,7 +157,7 @@ def _known_missing(table: Table, sums: InputSums) -> Iterator[tuple[_Place, floa
 
 
 def _share(value: float) -> float:
-    return min(max(value, 0.0), 1.0)
+    return float(min(max(value, 0.0), 1.0))
 
 
 def _fact(place: _Place, sums: InputSums, is_classes: bool) -> ColumnFact:

@@ -31,14 +31,20 @@ def draw_columns(facts: MessageFacts, source: str) -> Drawing:
         left.set_yticks(range(len(shown)), [_short(fact.name) for fact in shown], parse_math=False)
         left.set(ylim=(len(shown) - 0.4, -0.6), xlim=(-0.02, 1.02), xticks=[])
         left.set_xlabel("within the study's public range (its ends at the sides)", labelpad=6)
-        right.set(xlim=(-1, 1))
+        right.set(xlim=(-1, 1), xticks=[-1, -0.5, 0, 0.5, 1])
         right.set_xlabel(_correlation_label(facts), parse_math=False)
         right.axvline(0, color=REFERENCE, lw=0.8)
         for axes in (left, right):
             axes.spines[["top", "right", "left"]].set_visible(False)
             axes.tick_params(axis="y", length=0)
         _add_legend(figure, left, facts)
-    more = f" The first {MAX_LINES} of {len(facts.columns)} are shown." if len(facts.columns) > len(shown) else ""
+    more = (
+        f" Of {len(facts.columns)} columns and values, the first {MAX_LINES} are shown."
+        if len(facts.columns) > len(shown)
+        else ""
+    )
+    if len(facts.classes) > MAX_CLASSES:
+        more += f" Of {len(facts.classes)} classes, the first {MAX_CLASSES} are shown."
     caption = f"What {source} tells about {facts.num_records:,} records, up to rounding.{more}"
     figure.suptitle(caption, fontsize=10, parse_math=False)
     return Drawing(figure, _alt(shown), caption)
@@ -101,9 +107,8 @@ def _add_legend(figure: Figure, axes: Axes, facts: MessageFacts) -> None:
         axes.plot([], [], color=CURVE, lw=5, alpha=0.3, label="mean ± deviation (of a share: from 0)")[0],
     ]
     for colour, name in zip(CLIENT_COLOURS, facts.classes, strict=False):
-        label = f"mean where {_short(facts.target_name)} = {_short(name)}"
-        handles += axes.plot([], [], "o", color=colour, ms=4.5, label=label)
-    legend = figure.legend(handles=handles, loc="outside lower center", ncols=min(len(handles), 4), fontsize=8)
+        handles += axes.plot([], [], "o", color=colour, ms=4.5, label=f"mean of the class {_short(name)}")
+    legend = figure.legend(handles=handles, loc="outside lower center", ncols=min(len(handles), 3), fontsize=8)
     for text in legend.get_texts():
         text.set_parse_math(False)
 
