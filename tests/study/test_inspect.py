@@ -142,3 +142,19 @@ def test_fit_shows_what_rounding_has_changed(coreshot, glm_path, site, write_sit
     facts = json.loads(coreshot("inspect", "a.coreset", "--study", glm_path, "--json"))["tells"]
     assert stored == pytest.approx(facts["rounding_loss"], abs=1e-5)
     assert f"rounding = {stored}" in (tmp_path / "model" / "model.toml").read_text()
+
+
+def test_rows_of_features_of_images_beside_the_images(coreshot, tmp_path):
+    coreshot("study", "new", "images.toml", "--image", "12,12,1", "--classes", "a,b")
+    path = tmp_path / "images.toml"
+    path.write_text(path.read_text().replace("dimension = 512, num_filters = 64", "dimension = 24, num_filters = 4"))
+    images = np.random.default_rng(0).integers(0, 256, (14, 12, 12), dtype=np.uint8)
+    for name, count in (("site", 14), ("part", 10)):
+        np.savez(tmp_path / f"{name}.npz", images=images[:count], labels=np.asarray(["a", "b"] * 7)[:count])
+    coreshot("distill", "images.toml", "site.npz", "--out", "site.coreset")
+    words = ("inspect", "site.coreset", "--study", "images.toml", "--against")
+    told = coreshot(*words, "site.npz")
+    assert "None of 14 rows is a record's features" in told
+    assert "byte by byte" in told
+    assert "there are no points to show" in told
+    assert "holds 10 records, and the message stands for 14" in coreshot(*words, "part.npz", code=2)

@@ -13,6 +13,7 @@ from coreshot.fitted.column_facts import InputSums, lone_records
 from coreshot.fitted.message_facts import MessageFacts
 from coreshot.fitted.model import fit_contents
 from coreshot.glm.polynomials import SMALLEST_DEVIATION
+from coreshot.glm.summary import Summary
 from coreshot.methods.glm import Glm, SiteMessage
 from coreshot.methods.protocol import Content
 from coreshot.methods.spectral import Spectral, center_labels
@@ -35,6 +36,8 @@ class Loss:
 
 def measure_loss(study: Study, content: Content, points: Points, sums: InputSums | None, where: str) -> Loss:
     """A CoreshotError where the message was not made from these records."""
+    if isinstance(content, SiteMessage | Moments):
+        _check_count(points, content.summary if isinstance(content, SiteMessage) else content, where)
     error = None if sums is None else _mean_error(sums, points, where)
     if isinstance(study.method, Glm) and isinstance(content, SiteMessage):
         changes = study.method.changes_by_rounding(study.model, study.shared_key, points, content)
@@ -45,14 +48,17 @@ def measure_loss(study: Study, content: Content, points: Points, sums: InputSums
     return Loss(float(np.mean(changes)), float(np.max(changes)), error)
 
 
+def _check_count(points: Points, content: Summary | Moments, where: str) -> None:
+    if points.num_points != round(content.num_examples):
+        raise CoreshotError(
+            f"{where}: holds {points.num_points:,} records, and the message stands for "
+            f"{round(content.num_examples):,}; give the file that it was made from."
+        )
+
+
 def _mean_error(sums: InputSums, points: Points, where: str) -> float:
     x = np.asarray(points.x, np.float64).reshape(points.num_points, -1)
     joint = np.concatenate([x, np.asarray(points.y, np.float64)], axis=1)
-    if len(joint) != round(sums.count):
-        raise CoreshotError(
-            f"{where}: holds {len(joint):,} records, and the message stands for {round(sums.count):,}; "
-            "give the file that it was made from."
-        )
     difference = np.abs(sums.joint[0, 1:] / sums.count - np.mean(joint, axis=0))
     deviation = np.maximum(np.std(joint, axis=0), LEAST_DEVIATION)
     error = float(np.max(difference / deviation))
