@@ -199,14 +199,14 @@ def test_damaged_code_is_refused_or_harmless(study, replies):
             other[index] ^= change
             message = damaged(replies["c"], rows=jnp.asarray(other))
             with suppress(CoreshotError):
-                assert np.all(np.isfinite(study.method._rows(study.model, "c", message)[0]))
+                assert np.all(np.isfinite(study.method.read_rows(study.model, "c", message)[0]))
 
 
 def test_the_message_survives_the_wire(study, replies):
     data = encode_message(replies["c"], study_hash=study.hash, client="c")
     back = decode_message(data, study_hash=study.hash, client="c")
     np.testing.assert_array_equal(
-        study.method._rows(study.model, "c", back)[0], study.method._rows(study.model, "c", replies["c"])[0]
+        study.method.read_rows(study.model, "c", back)[0], study.method.read_rows(study.model, "c", replies["c"])[0]
     )
 
 

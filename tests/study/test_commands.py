@@ -181,9 +181,9 @@ def test_inspect_shows_points_in_units_and_how_near_they_come(coreshot, study_pa
 def test_inspect_of_rows_and_of_another_study(coreshot, study_path, three_coresets, write_site, tmp_path):
     told = coreshot("inspect", three_coresets[0], "--study", study_path)
     assert "It is of this study" in told
-    assert "there are no points to show" in told
-    assert "no points in the records' space" in coreshot(
-        "inspect", three_coresets[0], "--study", study_path, "--against", write_site("b"), code=2
+    assert "It stands for 60 records" in told
+    assert "give the file that it was made from" in coreshot(
+        "inspect", three_coresets[0], "--study", study_path, "--against", write_site("b", count=50), code=2
     )
     assert "need --study" in coreshot("inspect", three_coresets[0], "--against", "x.csv", code=2)
     other = tmp_path / "other.toml"

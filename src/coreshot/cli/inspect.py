@@ -4,17 +4,23 @@ are to single records."""
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from coreshot.cli.output import make_table, print_result, refuse_existing
+from coreshot.cli.inspected import compare_with_records, comparison_parts, distances, fact_parts, fact_values
+from coreshot.cli.options import SiteSettingsPath
+from coreshot.cli.output import make_table, print_result, refuse_existing, write_new
+from coreshot.cli.records import read_with_warnings
 from coreshot.errors import CoreshotError
 
 if TYPE_CHECKING:
+    from coreshot.cli.inspected import Comparison
     from coreshot.cli.output import Part
     from coreshot.fitted.inspection import Inspected
+    from coreshot.fitted.message_facts import MessageFacts
     from coreshot.study import Study
     from coreshot.types import Points
 
@@ -27,18 +33,23 @@ def inspect(
         list[Path], typer.Argument(metavar="FILE...", help="Coresets, or messages under messages/ of a run's folder.")
     ],
     study: Annotated[
-        Path | None, typer.Option("--study", help="The study's TOML file: the files are checked against it.")
+        Path | None,
+        typer.Option("--study", help="The study's TOML file: the files are checked, and shown in its units."),
     ] = None,
     against: Annotated[
         Path | None,
-        typer.Option("--against", help="The records that it was made from: how close does it come to single ones?"),
+        typer.Option(
+            "--against", help="The records that it was made from: what was lost, what of single ones is left?"
+        ),
     ] = None,
     picture: Annotated[
-        Path | None, typer.Option("--picture", help="For images: the PNG file to draw them into.")
+        Path | None,
+        typer.Option("--picture", help="The PNG file to draw into: images, or what it tells about each column."),
     ] = None,
+    site_settings: SiteSettingsPath = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per file, for machines.")] = False,
 ) -> None:
-    """Show what a client's message holds, what was computed from its records, and what is guaranteed about them.
+    """Show what a client's message tells, what was computed from its records, and what is guaranteed about them.
 
     Example: coreshot inspect site.coreset --study study.toml --against patients.csv
     """
@@ -46,59 +57,63 @@ def inspect(
     from coreshot.study.file import read_study
 
     if study is None and (against or picture):
-        raise CoreshotError("inspect: --against and --picture need --study, which says what the numbers mean.")
+        raise CoreshotError("inspect: --against and --picture need --study, which says what the numbers mean; give it.")
+    if picture:
+        if len(files) > 1:
+            raise CoreshotError(f"--picture: it shows one message, and {len(files)} are given; give one of them.")
+        refuse_existing(picture)
     agreed = read_study(study) if study else None
     for path in files:
         if not path.is_file():
             raise CoreshotError(f"{path}: there is no such file; give the path of a message.")
         data = path.read_bytes()
         seen = inspect_message(data, str(path))
-        points = _points(agreed, data) if agreed else None
-        near = _nearness(agreed, points, against) if agreed and against else None
-        if picture:
-            _draw(agreed, points, picture)
-        print_result(_values(path, seen, points, near), as_json, _parts(path, seen, agreed, points, near, picture))
+        found = _look(agreed, data, against, site_settings) if agreed else None
+        if picture and agreed and found:
+            _draw(agreed, found, path, picture)
+        print_result(_values(path, seen, found), as_json, _parts(path, seen, found, agreed, picture))
 
 
-def _points(study: Study, data: bytes) -> Points | None:
-    """The points in input space; None where the message has none.
+@dataclass(frozen=True)
+class _Look:
+    """What is in a message of a study: points in input space, or sums that say something about columns."""
 
-    A message of another study, or with other releases, is an error.
-    """
+    points: Points | None
+    facts: MessageFacts | None
+    near: dict[str, Any] | None = None  # how close points come to records
+    comparison: Comparison | None = None  # of sums with records
+
+
+def _look(study: Study, data: bytes, against: Path | None, site_settings: Path | None) -> _Look:
+    """A message of another study, or with other releases, is an error."""
+    from coreshot.fitted.message_facts import message_facts
     from coreshot.wire.messages import decode_message, read_header
 
     client, message = read_header(data)["client"], decode_message(data, study_hash=study.hash, releases=study.releases)
-    content = study.method.read(study.model, client, message)
-    if study.learner is None:
-        return None
-    points: Points = content.points
-    return points
+    content = study.one_round.read(study.model, client, message)
+    if study.learner is not None:
+        near = _nearness(study, content.points, against, site_settings) if against else None
+        return _Look(content.points, None, near)
+    facts = message_facts(study, message, content)
+    if against is None:
+        return _Look(None, facts)
+    if not all(release.is_exact for release in study.releases):
+        raise CoreshotError("--against: this message carries noise, which hides what was rounded; leave it out.")
+    return _Look(None, facts, None, compare_with_records(study, data, message, content, facts, against, site_settings))
 
 
-def _nearness(study: Study, points: Points | None, against: Path) -> dict[str, Any]:
-    from coreshot.audit.distances import between_records, compare_distances, to_records
-    from coreshot.study.site_records import read_study_records
+def _nearness(study: Study, points: Points, against: Path, site_settings: Path | None) -> dict[str, Any]:
     from coreshot.types import make_points
 
-    if points is None:
-        raise CoreshotError(
-            "--against: this message has no points in the records' space, only rows of features: "
-            "there is nothing to measure distances to."
-        )
-    records = read_study_records(study, against, needs_target=False)
-    real = make_points(records.x, records.x.reshape(len(records.x), -1)[:, :1])
-    found = compare_distances(to_records(points.x, real).tolist(), between_records(real))
-    middle = found.quantiles.index(0.5)
-    return {
-        "points": found.num_points,
-        "copies": found.num_copies,
-        "near": found.num_near,
-        "median distance to the nearest record": found.points_to_records[middle],
-        "median distance between records": found.records_to_records[middle],
-    }
+    records = read_with_warnings(study, against, site_settings, needs_target=False)
+    return distances(points.x, make_points(records.x, records.x.reshape(len(records.x), -1)[:, :1]))
 
 
-def _values(path: Path, seen: Inspected, points: Points | None, near: dict[str, Any] | None) -> dict[str, Any]:
+def _values(path: Path, seen: Inspected, found: _Look | None) -> dict[str, Any]:
+    points = found.points if found else None
+    near = found.near if found else None
+    if found and found.comparison:
+        near = found.comparison.values()
     return {
         "file": str(path),
         "summary": seen.summary,
@@ -108,17 +123,13 @@ def _values(path: Path, seen: Inspected, points: Points | None, near: dict[str, 
         "releases": [release.to_dict() for release in seen.releases],
         "promise": seen.promise,
         "num_points": None if points is None else points.num_points,
+        "tells": fact_values(found.facts) if found and found.facts else None,
         "against": near,
     }
 
 
 def _parts(
-    path: Path,
-    seen: Inspected,
-    study: Study | None,
-    points: Points | None,
-    near: dict[str, Any] | None,
-    picture: Path | None,
+    path: Path, seen: Inspected, found: _Look | None, study: Study | None, picture: Path | None
 ) -> Iterator[Part]:
     yield f"{path}: {seen.summary}"
     arrays = ((name, kind, shape, f"{size:,}") for name, kind, shape, size in seen.arrays)
@@ -128,14 +139,18 @@ def _parts(
         for one in seen.releases
     )
     yield make_table(("computed from the records", "what it is", "mechanism", "noise over sensitivity"), releases)
-    if study is not None:
+    if study is None or found is None:
+        yield "--study STUDY shows what it tells about your records, in the study's units."
+    else:
         yield (
             "It is of this study, has the arrays that the study wants, and declares what the study says. "
             "Noise cannot be checked from outside."
         )
-        yield _points_part(study, points)
-    for key, value in (near or {}).items():
-        yield f"{key}: {value:.4g}" if isinstance(value, float) else f"{key}: {value}"
+        yield from fact_parts(found.facts) if found.facts else (_points_part(study, found.points),)
+        for key, value in (found.near or {}).items():
+            yield f"{key}: {value:.4g}" if isinstance(value, float) else f"{key}: {value}"
+        if found.comparison:
+            yield from comparison_parts(found.comparison, study.agreement.kind)
     yield seen.promise
     if picture:
         yield f"picture: {picture}"
@@ -164,18 +179,21 @@ def _points_part(study: Study, points: Points | None) -> Part:
     return make_table(columns, rows, title="points, in the study's units")
 
 
-def _draw(study: Study | None, points: Points | None, picture: Path) -> None:
+def _draw(study: Study, found: _Look, path: Path, picture: Path) -> None:
     import numpy as np
 
     from coreshot.data.schema import Classes, Images
+    from coreshot.report.columns import draw_columns
+    from coreshot.report.drawing import render
     from coreshot.report.images import gallery, png
-    from coreshot.storage import write_bytes
 
-    if points is None or study is None or not isinstance(study.inputs, Images):
-        raise CoreshotError("--picture: this message holds no images; leave it out.")
-    refuse_existing(picture)
-    labels = np.argmax(np.asarray(points.y), axis=1)
+    if found.facts is not None:
+        write_new(picture, render(draw_columns(found.facts, path.name), "png"))
+        return
+    if found.points is None or not isinstance(study.inputs, Images):
+        raise CoreshotError("--picture: this message holds no images and no sums over columns; leave it out.")
+    labels = np.argmax(np.asarray(found.points.y), axis=1)
     titles = (
         [study.target.classes[label] for label in labels] if isinstance(study.target, Classes) else [""] * len(labels)
     )
-    write_bytes(picture, png(gallery(points.x, titles, show_scale=True)))
+    write_new(picture, png(gallery(found.points.x, titles, show_scale=True)))

@@ -156,11 +156,16 @@ def _print_model(folder: Path, as_json: bool) -> None:
 
 
 def _model_parts(model: ModelFolder, suspects: list[str]) -> Iterator[Part]:
-    rows = []
+    from coreshot.methods.glm import describe_loss
+
+    kind, rows = model.study_file.study.agreement.kind, []
+    has_rounding = any("rounding" in standing for standing in model.standings.values())
     for client, standing in model.standings.items():
         agreement = f"{standing['agreement']:.2f} ± {standing['error']:.2f}" if "agreement" in standing else ""
-        rows.append((client, standing["verdict"], agreement, standing["words"]))
-    yield make_table(("client", "verdict", "agreement", ""), rows, title="each client against the model of the others")
+        loss = [describe_loss(kind, standing["rounding"]) if "rounding" in standing else ""] if has_rounding else []
+        rows.append((client, standing["verdict"], agreement, standing["words"], *loss))
+    heading = ("client", "verdict", "agreement", "", *(["what was lost"] if has_rounding else []))
+    yield make_table(heading, rows, title="each client against the model of the others")
     if len(model.clients) == 1:
         yield (
             "warning: one client alone does not show how good the probabilities are elsewhere; "

@@ -28,7 +28,8 @@ from coreshot.fitted.model import FittedModel, compare_clients, fit_contents, re
 from coreshot.fitted.posterior_file import posterior_bytes, read_posterior
 from coreshot.inference.protocol import Inference
 from coreshot.inference.registry import INFERENCES
-from coreshot.methods.protocol import Weighting
+from coreshot.methods.glm import SiteMessage
+from coreshot.methods.protocol import Content, Weighting
 from coreshot.storage import check_client_name, write_bytes
 from coreshot.study.file import StudyFile, read_study_file
 from coreshot.wire.messages import read_header
@@ -46,7 +47,7 @@ class ModelFolder:
     weighting: Weighting
     seed: int
     clients: tuple[str, ...]
-    standings: dict[str, dict[str, Any]]  # of each client to the others: verdict, words and numbers
+    standings: dict[str, dict[str, Any]]  # of each client: verdict, words, numbers; of glm, `rounding` of its message
 
     def coresets(self) -> dict[str, bytes]:
         return {client: (self.path / "coresets" / f"{client}.coreset").read_bytes() for client in self.clients}
@@ -128,7 +129,10 @@ def write_model(
     name = f"posterior-{hashlib.sha256(data).hexdigest()[:16]}.safetensors"
     write_bytes(path / name, data)
     settings = encode_named(INFERENCES, inference) if inference is not None else None
-    standings = {client: _rounded(asdict(standing)) for client, standing in compare_clients(study, contents).items()}
+    standings = {
+        client: {**_rounded(asdict(standing)), **_rounding(contents[client])}
+        for client, standing in compare_clients(study, contents).items()
+    }
     write_bytes(path / "model.toml", _model_toml(study.hash, name, standings, settings, weighting, seed).encode())
     _remove_unnamed(path, name, set(ordered))
     return model
@@ -141,6 +145,11 @@ def _rounded(values: dict[str, Any]) -> dict[str, Any]:
         for key, value in values.items()
         if value is not None
     }
+
+
+def _rounding(content: Content) -> dict[str, float]:
+    """What rounding changed in the client's own predictions, where its message says so."""
+    return {"rounding": round(content.loss, 5)} if isinstance(content, SiteMessage) else {}
 
 
 def _remove_unnamed(path: Path, posterior: str, clients: set[str]) -> None:

@@ -42,8 +42,5 @@ def inspect_message(data: bytes, where: str) -> Inspected:
 def _as_declared(releases: tuple[Release, ...]) -> str:
     """A promise holds only if the header's list of releases is true, which cannot be checked from the message."""
     sentence = promise(releases)
-    return (
-        f"According to the releases that its header declares, w{sentence[1:]}"
-        if promised_epsilon(releases) is not None
-        else sentence
-    )
+    is_promise = promised_epsilon(releases) is not None
+    return f"According to the releases that its header declares, this holds: {sentence}" if is_promise else sentence

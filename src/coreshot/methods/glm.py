@@ -40,7 +40,7 @@ from coreshot.methods.protocol import Answers, MethodCost, OnChunk, PointInferen
 from coreshot.models import Model
 from coreshot.privacy.guarded_records import Records
 from coreshot.privacy.releases import Release
-from coreshot.types import Points, PRNGKey
+from coreshot.types import Kind, Points, PRNGKey
 from coreshot.wire.factor_coding import decode_factor, encode_factor, triangular_factor
 from coreshot.wire.messages import Message
 
@@ -150,7 +150,7 @@ class Glm(OneRoundMethod):
         def answer(client: str, records: Records) -> tuple[Message, list[str]]:
             arrays, loss, num_bytes = self._arrays(model, polynomials, records.exact("statistics"))
             on_chunk(1)
-            return Message("glm", round, arrays), [_describe_loss(model, loss, num_bytes, self.tolerance)]
+            return Message("glm", round, arrays), [_loss_remark(model, loss, num_bytes, self.tolerance)]
 
         return answer_each(clients, answer)
 
@@ -158,16 +158,10 @@ class Glm(OneRoundMethod):
         x, y = _sorted_records(points)
         center, scale = _center_and_scale(x)
         x = (x - center) / scale  # rounding is relative to what a site's own records spread
-        moments = sum(
-            collect_moments(polynomials(x[first : first + CHUNK]), y[first : first + CHUNK])
-            for first in range(0, len(x), CHUNK)
-        )
-        fit = _no_fit(polynomials)
-        if model.kind == "classification":
-            fit = fit_locally(polynomials, x, np.argmax(y, axis=1), model.num_outputs)
+        moments, fit = _sums_and_fit(model, polynomials, x, y)
         some = slice(None, None, -(-len(x) // MAX_CHECKED))
-        truth, offset = _own_posterior(model, polynomials, np.asarray(moments), fit, x[some], y[some])
-        codes, loss = self._coded(model, truth, np.asarray(moments), fit, offset, x[some])
+        truth, offset = _own_posterior(model, polynomials, moments, fit, x[some], y[some])
+        codes, loss = self._coded(model, truth, moments, fit, offset, x[some])
         plain = {"weights": fit.weights, "gradient": fit.gradient, "shares": fit.shares, "offset": offset}
         plain |= {"center": center, "scale": scale}
         arrays = {name: jnp.asarray(np.frombuffer(code, np.uint8)) for name, code in codes.items()}
@@ -191,7 +185,7 @@ class Glm(OneRoundMethod):
             codes = {name: _encode(name, factor, bits, model) for name, factor in factors.items()}
             read = self._decoded(model, truth.polynomials, codes, _as_sent(fit), offset, "this site's message")
             changed = fit_head(truth.polynomials, read, like=truth.head)
-            return codes, _mean_change(truth, replace(truth, head=changed), x)
+            return codes, float(np.mean(_changes(truth, replace(truth, head=changed), x)))
 
         bits = FIRST_FINENESS
         found = attempt(bits)
@@ -265,6 +259,20 @@ class Glm(OneRoundMethod):
         summary = summary.in_inputs(polynomials, found["center"], found["scale"])
         return SiteMessage(summary, float(found["loss"][0]))
 
+    def changes_by_rounding(self, model: Model, points: Points, content: SiteMessage) -> Float[np.ndarray, "n outputs"]:
+        """What rounding changed in the site's own predictions, if the content is that of these records' message."""
+        polynomials, (x, y) = self.polynomials(model), _sorted_records(points)
+        center, scale = _center_and_scale(x)
+        moved = (x - center) / scale
+        moments, fit = _sums_and_fit(model, polynomials, moved, y)
+        some = slice(None, None, -(-len(x) // MAX_CHECKED))
+        _, offset = _own_posterior(model, polynomials, moments, fit, moved[some], y[some])
+        exact = Summary.from_parts(moments, _as_sent(fit), model.num_outputs, offset)
+        truth = fit_head(polynomials, exact.in_inputs(polynomials, center, scale))
+        changed = fit_head(polynomials, content.summary, like=truth)
+        before, after = (GlmPosterior(polynomials, model.kind, head) for head in (truth, changed))
+        return _changes(before, after, x)
+
     def receive(self, key: PRNGKey, model: Model, state: GlmState, replies: Mapping[str, SiteMessage]) -> GlmState:
         sums, arrived = state.sums, check_arrived(replies, state.clients)
         for client in arrived:
@@ -297,6 +305,17 @@ def _code_length(num_columns: int) -> int:
 def _num_logits(model: Model) -> int:
     """Two classes have one logit; a quantity has none."""
     return 0 if model.kind == "regression" else 1 if model.num_outputs == 2 else model.num_outputs
+
+
+def _sums_and_fit(
+    model: Model, polynomials: Polynomials, x: Float[np.ndarray, "n inputs"], y: Float[np.ndarray, "n outputs"]
+) -> tuple[Float[np.ndarray, "columns columns"], LocalFit]:
+    """Of all records, before any rounding."""
+    parts = (slice(first, first + CHUNK) for first in range(0, len(x), CHUNK))
+    moments = np.asarray(sum(collect_moments(polynomials(x[part]), y[part]) for part in parts))
+    if model.kind == "regression":
+        return moments, _no_fit(polynomials)
+    return moments, fit_locally(polynomials, x, np.argmax(y, axis=1), model.num_outputs)
 
 
 def _no_fit(polynomials: Polynomials) -> LocalFit:
@@ -355,23 +374,30 @@ def _encode(name: str, factor: Float[np.ndarray, "n n"], bits: int, model: Model
     return encode_factor(factor, fineness)
 
 
-def _mean_change(truth: GlmPosterior, changed: GlmPosterior, x: Float[np.ndarray, "n inputs"]) -> float:
+def _changes(
+    truth: GlmPosterior, changed: GlmPosterior, x: Float[np.ndarray, "n inputs"]
+) -> Float[np.ndarray, "n outputs"]:
     """Of the probabilities, or of a quantity's mean in units of its deviation."""
     before, after = truth.predict(x), changed.predict(x)
     change = np.abs(np.asarray(after.mean) - np.asarray(before.mean))
     if truth.kind == "regression":
         change = change / np.maximum(np.asarray(before.aleatoric), 1e-12)
-    return float(np.mean(change))
+    return change
 
 
 def _size(codes: Mapping[str, bytes]) -> int:
     return sum(len(code) for code in codes.values())
 
 
-def _describe_loss(model: Model, loss: float, num_bytes: int, tolerance: float) -> str:
-    what = "probability" if model.kind == "classification" else "prediction, in units of the noise's deviation,"
+def describe_loss(kind: Kind, loss: float, num_bytes: int | None = None) -> str:
+    what = "probability" if kind == "classification" else "prediction, in units of the noise's deviation,"
+    size = "" if num_bytes is None else f" to {num_bytes:,} bytes"
+    return f"rounding{size} changes a {what} by {loss:.5f} on average"
+
+
+def _loss_remark(model: Model, loss: float, num_bytes: int, tolerance: float) -> str:
     within = "" if loss <= tolerance else f"; more than the study's tolerance of {tolerance:g}, because of max_bytes"
-    return f"rounding to {num_bytes:,} bytes changes a {what} by {loss:.5f} on average{within}"
+    return describe_loss(model.kind, loss, num_bytes) + within
 
 
 def _one_number(value: float) -> Float[Array, " 1"]:

@@ -141,11 +141,11 @@ class Spectral(OneRoundMethod):
         return {"rows": jnp.asarray(np.frombuffer(coded, np.uint8)), "step": _one_number(step)}
 
     def read(self, model: Model, client: str, message: Message) -> Moments:
-        rows, count = self._rows(model, client, message)
+        rows, count = self.read_rows(model, client, message)
         split = self.features.dimension + 1
         return Moments.from_rows(rows[:, :split], rows[:, split:], count)
 
-    def _rows(self, model: Model, client: str, message: Message) -> tuple[Float[np.ndarray, "rows columns"], float]:
+    def read_rows(self, model: Model, client: str, message: Message) -> tuple[Float[np.ndarray, "rows columns"], float]:
         """Rows [Z, U] and n_m of a message, checked."""
         where, arrays = f"client {client}, round {message.round}, {message.kind}", message.arrays
         if message.kind != "spectral" or set(arrays) != set(ARRAYS):
