@@ -64,7 +64,7 @@ def private_descent(
     """
     points, release = records.for_mechanism(name, "dp_sgd", len(starts) * num_steps)
     present = np.flatnonzero(np.asarray(points.weight) > 0)
-    real = Points(*(np.asarray(array)[present] for array in (points.x, points.y, points.weight)))
+    real: Points = jax.tree.map(lambda array: np.asarray(array)[present], points)
     return np.stack(
         [_descend(real, release, model, optimizer, start, num_steps, save_interval, batch_size) for start in starts]
     )
