@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from shlex import quote
 from typing import Annotated
 
 import typer
@@ -39,7 +40,7 @@ def new(
         f"private key: {out}; it stays here, and whoever has it can send in the name of {name}",
         f"public key:  {public}; give this file, or its line, to the coordinator by a way that both of you trust:",
         line.rstrip("\n"),
-        f"Then sign what you send: coreshot distill ... --client '{name}' --key {out}",
+        f"Then sign what you send: coreshot distill ... --client {quote(name)} --key {quote(str(out))}",
     ]
     print_result(values, as_json, parts)
 
