@@ -145,14 +145,21 @@ def test_inference_cannot_reach_the_data(graph):
     assert reaches_data(graph) == []
 
 
+def importers(source, packages):
+    return {
+        path.relative_to(source).as_posix()
+        for path in source.rglob("*.py")
+        if re.search(rf"^\s*(import|from) ({packages})\b", path.read_text(), re.M)
+    }
+
+
 def test_only_the_folder_for_it_imports_flower(source):
     """The core is installed without it."""
-    found = {
-        path.relative_to(source).parts[0]
-        for path in source.rglob("*.py")
-        if re.search(r"^\s*(import|from) (flwr|ray|cryptography)\b", path.read_text(), re.M)
-    }
-    assert found == {"flower"}
+    assert {path.partition("/")[0] for path in importers(source, "flwr|ray")} == {"flower"}
+
+
+def test_cryptography_is_imported_for_certificates_and_signatures_alone(source):
+    assert importers(source, "cryptography") == {"flower/certs.py", "wire/signatures.py"}
 
 
 def test_the_checker_sees_the_real_tree(graph):

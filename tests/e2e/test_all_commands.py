@@ -32,7 +32,7 @@ COMMANDS = commands_of(typer.main.get_command(app))
 
 def test_the_walk_finds_them_all():
     assert {("run",), ("data", "show"), ("study", "check"), ("evaluate",), ("audit",)} <= set(COMMANDS)
-    assert len(COMMANDS) == 27
+    assert len(COMMANDS) == 28
 
 
 @pytest.mark.parametrize("path", COMMANDS, ids=" ".join)

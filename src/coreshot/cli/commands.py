@@ -21,6 +21,7 @@ from coreshot.cli.evaluate import evaluate
 from coreshot.cli.flower import flower_app
 from coreshot.cli.frontier import frontier
 from coreshot.cli.inspect import inspect
+from coreshot.cli.key import key_app
 from coreshot.cli.model import fit, forget
 from coreshot.cli.options import Overrides, PresetName, Seeds, parse_names, parse_seeds, parse_whole_numbers
 from coreshot.cli.output import Json, Markdown, make_table, print_grid, print_result, print_run, visible, working
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False)
 app.add_typer(data_app, name="data")
 app.add_typer(flower_app, name="flower")
+app.add_typer(key_app, name="key")
 app.add_typer(study_app, name="study")
 for command in (distill, fit, forget, predict, evaluate):
     app.command()(command)

@@ -31,6 +31,7 @@ from coreshot.cli.records import (
 if TYPE_CHECKING:
     from coreshot.data.files import EncodedRecords
     from coreshot.study import Study
+    from coreshot.wire.signatures import Key
 
 
 def distill(
@@ -44,6 +45,9 @@ def distill(
         int,
         typer.Option("--seed", help="The seed of this site's random numbers; noise for privacy does not use it."),
     ] = 0,
+    key: Annotated[
+        Path | None, typer.Option("--key", help="Sign the coreset with this private key, of `coreshot key new`.")
+    ] = None,
     site_settings: SiteSettingsPath = None,
     delimiter: Delimiter = None,
     decimal: Decimal = None,
@@ -67,14 +71,16 @@ def distill(
     from coreshot.storage import check_client_name
     from coreshot.study.file import read_study
     from coreshot.study.site_records import read_study_records
+    from coreshot.wire.signatures import read_key
 
+    signer = read_key(key) if key else None
     agreed, name = read_study(study), check_client_name(client or out.stem)
     refuse_existing(out)
     written = {"delimiter": delimiter, "decimal": decimal, "thousands": thousands, "encoding": encoding, "sheet": sheet}
     how = read_site_settings(site_settings, **written, allow=allow or ())
     records = read_study_records(agreed, data, how=how, show_values=show_values)
     report_records(data, records, how, show_values, as_json)
-    message = _distilled(agreed, records, name, seed, out)
+    message = _distilled(agreed, records, name, seed, out, signer)
     values = {
         "coreset": str(out),
         "client": name,
@@ -89,7 +95,7 @@ def distill(
     print_result(values, as_json, parts)
 
 
-def _distilled(study: Study, records: EncodedRecords, client: str, seed: int, out: Path) -> bytes:
+def _distilled(study: Study, records: EncodedRecords, client: str, seed: int, out: Path, signer: Key | None) -> bytes:
     """The message, which is also written to `out`. A run that is stopped keeps its state in a file beside `out`."""
     import threading
     from contextlib import nullcontext
@@ -97,6 +103,7 @@ def _distilled(study: Study, records: EncodedRecords, client: str, seed: int, ou
     from coreshot.api import distill as make_coreset
     from coreshot.runtime.compilation import keep_compiled
     from coreshot.runtime.resumable import StoppedError, stop_on_interrupt
+    from coreshot.wire.signatures import sign_message
 
     keep, stop = out.with_name(f"{out.name}.unfinished"), threading.Event()
     # Only a learner with several chunks can stop between them; Ctrl-C ends everything else at once.
@@ -115,6 +122,8 @@ def _distilled(study: Study, records: EncodedRecords, client: str, seed: int, ou
             kept = "this study's work cannot be cut, and will begin anew"
         print_now(f"coreshot: stopped; {kept}.", as_json=True)
         raise typer.Exit(1) from None
+    if signer is not None:
+        message = sign_message(message, signer)
     write_new(out, message)
     keep.unlink(missing_ok=True)
     return message

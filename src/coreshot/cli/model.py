@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from coreshot.cli.output import Part
     from coreshot.fitted.folder import ModelFolder
     from coreshot.study import Study
+    from coreshot.wire.signatures import Roster
 
 # For studies with few points; for others give a file. HMC adapts its step size, so the first one hardly matters.
 DEFAULTS: dict[str, dict[str, Any]] = {
@@ -49,6 +50,10 @@ def fit(
         bool,
         typer.Option("--add", help="Add late coresets to an existing model: coreshot fit --add late.coreset model"),
     ] = False,
+    roster: Annotated[
+        Path | None,
+        typer.Option("--roster", help="A TOML file of the clients' public keys: refuse what they did not sign."),
+    ] = None,
     seed: Annotated[int, typer.Option("--seed", help="The seed of the inference.")] = 0,
     as_json: Json = False,
 ) -> None:
@@ -58,7 +63,9 @@ def fit(
     """
     from coreshot.fitted.folder import by_client, write_model
     from coreshot.study.file import read_study_file
+    from coreshot.wire.signatures import read_roster
 
+    keys = read_roster(roster) if roster else None
     if add:
         if study or out or inference:
             raise CoreshotError(
@@ -66,7 +73,7 @@ def fit(
                 "leave --study, --out and --inference away."
             )
         *late, folder = coresets
-        _add_to_model(folder, late)
+        _add_to_model(folder, late, keys)
         _print_model(folder, as_json)
         return
     if study is None or out is None:
@@ -79,11 +86,11 @@ def fit(
         raise CoreshotError(f"--inference {inference}: this study has its posterior in closed form; leave it away.")
     arrived = by_client(_read_of_study(coresets, agreed.study, str(study)))
     chosen = read_inference(inference or "hmc") if has_points else None
-    write_model(out, agreed, arrived, chosen, "mass", seed)
+    write_model(out, agreed, arrived, chosen, "mass", seed, keys)
     _print_model(out, as_json)
 
 
-def _add_to_model(folder: Path, late: list[Path]) -> None:
+def _add_to_model(folder: Path, late: list[Path], keys: Roster | None) -> None:
     from coreshot.fitted.folder import by_client, open_model, refit
 
     model = open_model(folder)
@@ -92,7 +99,7 @@ def _add_to_model(folder: Path, late: list[Path]) -> None:
     new, known = by_client(_read_of_study(late, model.study_file.study, str(folder))), model.coresets()
     if twice := sorted(set(new) & set(known)):
         raise CoreshotError(f"{folder}: client {twice[0]} is in it already; forget it first.")
-    refit(model, {**known, **new})
+    refit(model, {**known, **new}, keys)
 
 
 def forget(

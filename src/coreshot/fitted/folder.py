@@ -1,6 +1,7 @@
 """A fitted model as a folder: a coordinator keeps it, sends it, adds clients to it and removes clients from it.
 
-    model.toml              format, study hash, inference, the clients and how each agrees with the others;
+    model.toml              format, study hash, inference, the clients and how each agrees with the others, and the
+                            roster of their public keys if there was one;
                             written last: a file that it does not name is not part of the model
     study.toml              the study, as it was agreed on
     coresets/NAME.coreset   what each client sent
@@ -24,7 +25,7 @@ import tomli_w
 
 from coreshot.config import decode_named, encode_named
 from coreshot.errors import CoreshotError
-from coreshot.fitted.model import FittedModel, compare_clients, fit_contents, read_messages
+from coreshot.fitted.model import FittedModel, compare_clients, fit_contents, read_messages, refuse_copies
 from coreshot.fitted.posterior_file import posterior_bytes, read_posterior
 from coreshot.inference.protocol import Inference
 from coreshot.inference.registry import INFERENCES
@@ -33,6 +34,7 @@ from coreshot.methods.protocol import Content, Weighting
 from coreshot.storage import check_client_name, write_bytes
 from coreshot.study.file import StudyFile, read_study_file
 from coreshot.wire.messages import read_header
+from coreshot.wire.signatures import Roster, check_roster, check_senders
 
 FORMAT = 1
 
@@ -48,6 +50,7 @@ class ModelFolder:
     seed: int
     clients: tuple[str, ...]
     standings: dict[str, dict[str, Any]]  # of each client: verdict, words, numbers; of glm, `rounding` of its message
+    roster: dict[str, str] | None = None  # public keys of clients; None: nobody's signature is checked
 
     def coresets(self) -> dict[str, bytes]:
         return {client: (self.path / "coresets" / f"{client}.coreset").read_bytes() for client in self.clients}
@@ -79,6 +82,7 @@ def open_model(path: Path) -> ModelFolder:
         values["seed"],
         tuple(values["clients"]),
         values.get("standing", {}),
+        check_roster(values["roster"], str(path / "model.toml")) if "roster" in values else None,
     )
 
 
@@ -114,12 +118,16 @@ def write_model(
     inference: Inference | None,
     weighting: Weighting,
     seed: int,
+    roster: Roster | None = None,
 ) -> FittedModel:
-    """Fit, and put the folder into that state."""
+    """Fit, and put the folder into that state. With a roster, every coreset must be signed by its client."""
     if path.exists() and not (path / "model.toml").is_file() and any(path.iterdir()):
         raise CoreshotError(f"{path}: is in the way, and is no coreshot model; move it, or use another --out.")
     study, ordered = study_file.study, {client: coresets[client] for client in sorted(coresets)}
     # Before anything is written: messages may be unusable.
+    if roster is not None:
+        check_senders(ordered.values(), roster)
+    refuse_copies(ordered.values())
     contents = read_messages(study, ordered.values())
     model = fit_contents(study, contents, inference, weighting, seed)
     write_bytes(path / "study.toml", study_file.text.encode())
@@ -133,7 +141,9 @@ def write_model(
         client: {**_rounded(asdict(standing)), **_rounding(contents[client])}
         for client, standing in compare_clients(study, contents).items()
     }
-    write_bytes(path / "model.toml", _model_toml(study.hash, name, standings, settings, weighting, seed).encode())
+    write_bytes(
+        path / "model.toml", _model_toml(study.hash, name, standings, settings, weighting, seed, roster).encode()
+    )
     _remove_unnamed(path, name, set(ordered))
     return model
 
@@ -170,6 +180,7 @@ def _model_toml(
     inference: dict[str, Any] | None,
     weighting: str,
     seed: int,
+    roster: Roster | None,
 ) -> str:
     values = {
         "format": FORMAT,
@@ -180,6 +191,7 @@ def _model_toml(
         "clients": list(standings),
         "inference": inference,
         "standing": standings,
+        "roster": roster,
     }
     return tomli_w.dumps(_without_none(values))
 
@@ -201,5 +213,7 @@ def stored_inference(model: ModelFolder) -> Inference | None:
     )
 
 
-def refit(model: ModelFolder, coresets: Mapping[str, bytes]) -> FittedModel:
-    return write_model(model.path, model.study_file, coresets, stored_inference(model), model.weighting, model.seed)
+def refit(model: ModelFolder, coresets: Mapping[str, bytes], roster: Roster | None = None) -> FittedModel:
+    """With another roster, or with the one that the model was fitted with."""
+    inference, keys = stored_inference(model), model.roster if roster is None else roster
+    return write_model(model.path, model.study_file, coresets, inference, model.weighting, model.seed, keys)

@@ -24,7 +24,7 @@ from coreshot.methods.spectral import Spectral
 from coreshot.spectral.outlier_clients import Standing, leave_one_out
 from coreshot.study import Study
 from coreshot.types import Posterior, Predictive
-from coreshot.wire.messages import decode_message, read_header
+from coreshot.wire.messages import decode_message, hash_arrays, read_header, unpack
 
 Contents = Mapping[str, Content]  # by client: what its message says
 
@@ -103,6 +103,19 @@ def read_messages(study: Study, messages: Iterable[bytes]) -> dict[str, Content]
     return contents
 
 
+def refuse_copies(messages: Iterable[bytes]) -> None:
+    """A CoreshotError if two clients sent the same arrays: the records behind them would count twice."""
+    owners: dict[str, str] = {}
+    for data in messages:
+        header, arrays = unpack(data)
+        client = owners.setdefault(str(hash_arrays(arrays)), header["client"])
+        if client != header["client"]:
+            raise CoreshotError(
+                f"client {header['client']}: its file holds the same numbers as that of client {client}; "
+                "ask both whose they are, and leave the other file away."
+            )
+
+
 def fit(
     study: Study,
     messages: Iterable[bytes],
@@ -117,6 +130,8 @@ def fit(
     """
     if study.learner is not None and inference is None:
         raise CoreshotError("fit: a study with a learner needs an inference, such as MapEstimate or Hmc; give one.")
+    messages = list(messages)
+    refuse_copies(messages)
     return fit_contents(study, read_messages(study, messages), inference, weighting, seed)
 
 

@@ -14,10 +14,10 @@ clipped, the clipped gradients are added, Gaussian noise is added, and the sum i
 knows, never by the number of records. A step without any record is a step like the others: its noise moves the
 weights.
 
-Batches are drawn from the operating system's random bits, and so is the key of the noise. The noise is float32 inside
-a compiled loop, from a generator with a key of 64 bits (threefry). Unlike `coreshot.privacy.noise` this does not
-exclude attacks on single bits of floating-point sums, and the result of many steps is not a rounding of an exact sum.
-One float32 draw ends at 5.4 standard deviations, which can show among a million weights: see `_normal`.
+Batches and noise come from the operating system's random bits. What a step releases is a sum of whole numbers: each
+clipped gradient is rounded before it is added (`coreshot.privacy.per_example_gradients`), and the noise is a Gaussian
+rounded to whole numbers (`coreshot.privacy.noise`). Weights are computed from these noisy sums and from nothing else,
+so that no floating-point rounding of theirs depends on a record.
 """
 
 from __future__ import annotations
@@ -27,7 +27,6 @@ from collections.abc import Sequence
 from functools import partial
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import optax
 from jax.flatten_util import ravel_pytree
@@ -36,14 +35,10 @@ from jaxtyping import Array, Bool, Float, Int
 from coreshot.models import Model
 from coreshot.models.training import Optimizer
 from coreshot.privacy.guarded_records import Records
-from coreshot.privacy.per_example_gradients import clipped_sum
-from coreshot.types import Params, Points, PRNGKey
-
-BATCH_STEP = 8  # batches are filled up to a multiple of this: few shapes, few compilations
-
-
-def secret_key() -> PRNGKey:
-    return jax.random.wrap_key_data(jnp.asarray(np.frombuffer(os.urandom(8), np.uint32)))
+from coreshot.privacy.noise import rounded_gaussian
+from coreshot.privacy.per_example_gradients import MAX_RECORDS, UNIT, clip_in_whole_numbers, clipped_sum
+from coreshot.privacy.releases import Release
+from coreshot.types import Params, Points
 
 
 def poisson_batches(num_records: int, rate: float, num_steps: int) -> Bool[np.ndarray, "steps records"]:
@@ -68,87 +63,65 @@ def private_descent(
     is added. If it does not cover len(starts) * num_steps steps, no step is taken.
     """
     points, release = records.for_mechanism(name, "dp_sgd", len(starts) * num_steps)
-    assert release.noise_multiplier is not None
-    assert release.sensitivity is not None
     present = np.flatnonzero(np.asarray(points.weight) > 0)
-    real = jax.tree.map(lambda array: np.asarray(array)[present], points)
-    found = []
-    for start in starts:
-        drawn = poisson_batches(len(present), release.sampling_rate, num_steps)
-        batches, is_there = _as_indices(drawn, release.sampling_rate)
-        shaped = (
-            jnp.asarray(batches).reshape(-1, save_interval, batches.shape[1]),
-            jnp.asarray(is_there).reshape(-1, save_interval, batches.shape[1]),
-        )
-        scales = release.sensitivity, release.noise_multiplier * release.sensitivity, batch_size
-        found.append(
-            np.asarray(
-                _descend(model, optimizer, secret_key(), start, _padded(real), *shaped, *map(jnp.float32, scales))
-            )
-        )
-    return np.stack(found)
-
-
-def _padded(points: Points) -> Points:
-    """Padded to a power of two, so that clients share compilations; with an empty record, which fills up batches."""
-    size = 1 << len(points.weight).bit_length()
-    return jax.tree.map(
-        lambda array: jnp.asarray(np.pad(array, [(0, size - len(array))] + [(0, 0)] * (array.ndim - 1))), points
+    real: Points = jax.tree.map(lambda array: np.asarray(array)[present], points)
+    return np.stack(
+        [_descend(real, release, model, optimizer, start, num_steps, save_interval, batch_size) for start in starts]
     )
 
 
-def _as_indices(
-    drawn: Bool[np.ndarray, "steps records"], rate: float
-) -> tuple[Int[np.ndarray, "steps batch"], Bool[np.ndarray, "steps batch"]]:
-    """Batches of one size, large enough for the largest and for most draws of a client of this padded size, with a
-    mask.
-    """
-    expected = rate * (1 << drawn.shape[1].bit_length())
-    usual = min(expected + np.sqrt(expected), drawn.shape[1])
-    size = max(1, -(-int(max(drawn.sum(axis=1).max(initial=0), usual)) // BATCH_STEP)) * BATCH_STEP
-    order = np.argsort(~drawn, axis=1, kind="stable")[:, :size]
-    indices = np.full((len(drawn), size), drawn.shape[1], np.int32)
-    indices[:, : order.shape[1]] = order
-    is_there = np.zeros((len(drawn), size), bool)
-    is_there[:, : order.shape[1]] = np.take_along_axis(drawn, order, axis=1)
-    return indices, is_there
-
-
-@partial(jax.jit, static_argnums=(0, 1))
 def _descend(
+    points: Points,
+    release: Release,
     model: Model,
     optimizer: Optimizer,
-    key: PRNGKey,
-    params: Params,
-    points: Points,
-    batches: Int[Array, "saves steps batch"],
-    is_there: Bool[Array, "saves steps batch"],
-    clip: Float[Array, ""],
-    deviation: Float[Array, ""],
-    batch_size: Float[Array, ""],
-) -> Float[Array, "saves weights"]:
-    (flat, unravel), solver = ravel_pytree(params), optimizer.build()
-
-    def step(
-        carry: tuple[Array, optax.OptState, PRNGKey], batch: tuple[Array, Array]
-    ) -> tuple[tuple[Array, optax.OptState, PRNGKey], None]:
-        flat, state, key = carry
-        key, key_noise = jax.random.split(key)
-        total = clipped_sum(model, unravel(flat), jax.tree.map(lambda array: array[batch[0]], points), batch[1], clip)
-        gradient = (ravel_pytree(total)[0] + deviation * _normal(key_noise, len(flat))) / batch_size
-        updates, state = solver.update(gradient, state, flat)
-        return (optax.apply_updates(flat, updates), state, key), None
-
-    def save(
-        carry: tuple[Array, optax.OptState, PRNGKey], part: tuple[Array, Array]
-    ) -> tuple[tuple[Array, optax.OptState, PRNGKey], Array]:
-        carry, _ = jax.lax.scan(step, carry, part)
-        return carry, carry[0]
-
-    return jax.lax.scan(save, (flat, solver.init(flat), key), (batches, is_there))[1]
+    start: Params,
+    num_steps: int,
+    save_interval: int,
+    batch_size: float,
+) -> Float[np.ndarray, "saves weights"]:
+    assert release.noise_multiplier is not None
+    assert release.sensitivity is not None
+    flat = ravel_pytree(start)[0]
+    state = optimizer.build().init(flat)
+    one = release.sensitivity / clip_in_whole_numbers(len(flat))  # what a whole number stands for
+    saved = []
+    for step, is_drawn in enumerate(poisson_batches(len(points.weight), release.sampling_rate, num_steps), start=1):
+        total = _exact_sum(model, start, flat, points, np.flatnonzero(is_drawn), release.sensitivity)
+        noisy = total + rounded_gaussian(release.noise_multiplier * UNIT, total.shape)
+        flat, state = _step(optimizer, flat, state, (noisy * (one / batch_size)).astype(np.float32))
+        if step % save_interval == 0:
+            saved.append(np.asarray(flat))
+    return np.stack(saved)
 
 
-def _normal(key: PRNGKey, size: int) -> Float[Array, " size"]:
-    """Each the sum of two draws: it ends at 7.7 standard deviations, where one record shows in a million weights with a
-    probability below 1e-9 per step."""
-    return jnp.sum(jax.random.normal(key, (2, size)), axis=0) / jnp.sqrt(2.0)
+def _exact_sum(
+    model: Model, like: Params, flat: Array, points: Points, drawn: Int[np.ndarray, " batch"], clip: float
+) -> Int[np.ndarray, " weights"]:
+    """Of the drawn records' clipped gradients, in whole numbers. Parts have one shape, so that no record's gradient is
+    computed by another program because there are more or fewer of the others."""
+    total = np.zeros(len(flat), np.int64)
+    for first in range(0, len(drawn), MAX_RECORDS):
+        part = drawn[first : first + MAX_RECORDS]
+        filled = np.concatenate([part, np.repeat(part[:1], MAX_RECORDS - len(part))])
+        batch = Points(points.x[filled], points.y[filled], points.weight[filled])
+        is_there = np.arange(MAX_RECORDS) < len(part)
+        total += np.asarray(_part_sum(model, like, flat, batch, is_there, np.float32(clip)))
+    return total
+
+
+@partial(jax.jit, static_argnums=0)
+def _part_sum(
+    model: Model, like: Params, flat: Array, batch: Points, is_there: Bool[Array, " batch"], clip: Float[Array, ""]
+) -> Int[Array, " weights"]:
+    """`like` says how flat weights become a tree; its values are not used."""
+    params = ravel_pytree(like)[1](flat)
+    return ravel_pytree(clipped_sum(model, params, batch, is_there, clip))[0]
+
+
+@partial(jax.jit, static_argnums=0)
+def _step(
+    optimizer: Optimizer, flat: Array, state: optax.OptState, gradient: Float[Array, " weights"]
+) -> tuple[Array, optax.OptState]:
+    updates, state = optimizer.build().update(gradient, state, flat)
+    return optax.apply_updates(flat, updates), state

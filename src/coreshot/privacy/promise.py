@@ -32,12 +32,9 @@ def promise(releases: Sequence[Release]) -> str:
         f"of this message nothing but its sum with those of {sharers - 1} other clients, "
         "all of whom add their share of noise,"
     )
-    noise = "Gaussian noise made for that bound" + (
-        ", in single precision" if any(one.mechanism == "dp_sgd" for one in releases) else ""
-    )
     return (
         f"Whoever sees {'this message' if sharers == 1 else alone} and whatever else they know, "
         f"learns about any single record of this client no more than differential privacy with epsilon = {epsilon:.3g} "
         f"and delta = {delta:.3g} allows (one record added or removed), because all of it that was computed "
-        f"from the records carries {noise}."
+        "from the records carries Gaussian noise made for that bound."
     )

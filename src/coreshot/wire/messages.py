@@ -1,12 +1,13 @@
 """Messages as bytes, checked when they arrive.
 
 A message is a safetensors file with one metadata entry, "coreshot", which is canonical JSON: format, kind, round,
-client and study; a client's message also has releases. There is one entry because safetensors does not fix the order of
-several, and the same message must be the same bytes.
+client and study; a client's message also has releases, and may have a signature (`coreshot.wire.signatures`). There is
+one entry because safetensors does not fix the order of several, and the same message must be the same bytes.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -61,6 +62,14 @@ def unpack(data: bytes) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         return header, safetensors.numpy.load(data)
     except (safetensors.SafetensorError, ValueError, KeyError, TypeError) as error:
         raise _not_a_message(data, error) from None
+
+
+def hash_arrays(arrays: Mapping[str, np.ndarray]) -> list[list[Any]]:
+    """Name, type, shape and SHA-256 of each array: equal for equal arrays, however they are stored."""
+    return [
+        [name, array.dtype.str, list(array.shape), hashlib.sha256(np.ascontiguousarray(array).tobytes()).hexdigest()]
+        for name, array in sorted(arrays.items())
+    ]
 
 
 def decode_message(
