@@ -33,6 +33,7 @@ from coreshot.methods.protocol import Method, MultiRound, Weighting
 from coreshot.models import Model
 from coreshot.models.networks import NETWORKS, Network
 from coreshot.study import Agreement, Study
+from coreshot.visible import check_text
 
 
 @settings
@@ -209,6 +210,7 @@ def _laid_over(below: dict[str, Any], above: Mapping[str, Any]) -> dict[str, Any
 
 def build_preset(name: str, values: Mapping[str, Any]) -> Preset:
     where = f"preset {name}"
+    check_text(values, where)
     outline = decode(Outline, values, where)
     learners = {
         key: decode_named(

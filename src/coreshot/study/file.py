@@ -17,6 +17,7 @@ from coreshot.methods.protocol import Method
 from coreshot.models import Model
 from coreshot.models.networks import NETWORKS
 from coreshot.study.study import Agreement, Study, decode_work
+from coreshot.visible import check_text
 
 FORMAT = 1
 NETWORK = {"name": "mlp", "hidden": [32], "activation": "relu"}  # of a study whose method has none
@@ -74,6 +75,9 @@ def parse_study(text: str, where: str) -> StudyFile:
         values = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise CoreshotError(f"{where}: not valid TOML ({error}); mend that line.") from None
+    except RecursionError:
+        raise CoreshotError(f"{where}: its lists or tables are nested too deeply; it is no study.") from None
+    check_text(values, where)
     return StudyFile(text, _build_study(values, where))
 
 

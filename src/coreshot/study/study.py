@@ -29,6 +29,7 @@ from coreshot.methods.protocol import Method, OneRound
 from coreshot.models import NETWORKS, Model, Network
 from coreshot.privacy.releases import Release
 from coreshot.types import Kind, Points, PRNGKey
+from coreshot.visible import check_text
 
 HASH_FORMAT = 2  # raised when the canonical form, or a default of an existing setting, changes
 PARTS = ("network", "learner", "method", "inputs", "target")
@@ -101,6 +102,7 @@ class Study:
     @classmethod
     def from_dict(cls, values: Mapping[str, Any], where: str = "study") -> Study:
         """A table `learner` is short for the method one_shot with that learner."""
+        check_text(values, where)
         if ("learner" in values) == ("method" in values):
             raise CoreshotError(f"{where}: has a learner (one shot) or a method, not both and not neither; give one.")
         terms = {key: value for key, value in values.items() if key not in PARTS}
