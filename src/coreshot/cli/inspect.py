@@ -68,7 +68,7 @@ def _points(study: Study, data: bytes) -> Points | None:
     from coreshot.wire.messages import decode_message, read_header
 
     client, message = read_header(data)["client"], decode_message(data, study_hash=study.hash, releases=study.releases)
-    content = study.method.read(study.model, client, message)
+    content = study.read(client, message)
     if study.learner is None:
         return None
     points: Points = content.points

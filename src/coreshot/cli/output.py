@@ -85,7 +85,7 @@ def print_grid(
 
     paths = {name: str(path) for name, path in files.items()}
     if markdown:
-        parts: list[Part] = grid_markdown(grid).rstrip("\n").split("\n")
+        parts: list[Part] = list(grid_markdown(grid).rstrip("\n").split("\n"))
     else:
         parts = [rich_table(title, grid), *(f"{name + ':':8} {path}" for name, path in paths.items())]
     print_result({**paths, "rows": rows}, as_json, parts)

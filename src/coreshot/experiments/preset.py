@@ -122,7 +122,7 @@ class Preset:
 
     def arm_releases(self, arm: Arm) -> tuple[Release, ...]:
         """All that a client releases in this arm: in a jump start, the one shot and then the rounds."""
-        parts = [OneShot(learner=self.learners[arm.learner])] if arm.learner is not None else []
+        parts: list[Method] = [OneShot(learner=self.learners[arm.learner])] if arm.learner is not None else []
         parts += [self.methods[arm.method]] if arm.method is not None else []
         return tuple(release for part in parts for release in part.releases(self.model))
 

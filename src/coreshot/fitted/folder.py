@@ -24,7 +24,7 @@ import tomli_w
 
 from coreshot.config import decode_named, encode_named
 from coreshot.errors import CoreshotError
-from coreshot.fitted.model import FittedModel, compare_clients, fit_contents, read_messages
+from coreshot.fitted.model import FittedModel, compare_clients, fit_contents, read_messages, record_shares
 from coreshot.fitted.posterior_file import posterior_bytes, read_posterior
 from coreshot.inference.protocol import Inference
 from coreshot.inference.registry import INFERENCES
@@ -128,7 +128,11 @@ def write_model(
     name = f"posterior-{hashlib.sha256(data).hexdigest()[:16]}.safetensors"
     write_bytes(path / name, data)
     settings = encode_named(INFERENCES, inference) if inference is not None else None
-    standings = {client: _rounded(asdict(standing)) for client, standing in compare_clients(study, contents).items()}
+    shares = record_shares(study, contents)
+    standings = {
+        client: _rounded({**asdict(standing), "share": shares.get(client)})
+        for client, standing in compare_clients(study, contents).items()
+    }
     write_bytes(path / "model.toml", _model_toml(study.hash, name, standings, settings, weighting, seed).encode())
     _remove_unnamed(path, name, set(ordered))
     return model

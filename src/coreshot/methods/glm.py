@@ -36,7 +36,7 @@ from coreshot.glm.posterior import GlmPosterior
 from coreshot.glm.summary import Summary, collect_moments
 from coreshot.inference.protocol import Info
 from coreshot.methods.one_round import OneRoundMethod, answer_each, check_arrived, exchange_once
-from coreshot.methods.protocol import Answers, MethodCost, OnChunk, PointInference
+from coreshot.methods.protocol import Answers, Claim, MethodCost, OnChunk, PointInference
 from coreshot.models import Model
 from coreshot.privacy.guarded_records import Records
 from coreshot.privacy.releases import Release
@@ -62,6 +62,7 @@ class SiteMessage:
 
     summary: Summary
     loss: float  # what rounding has changed in the site's own predictions
+    largest_input: float = 0.0  # the largest of the root mean squares of its inputs
 
 
 @dataclass(frozen=True)
@@ -267,7 +268,17 @@ class Glm(OneRoundMethod):
         summary = self._decoded(model, polynomials, codes, fit, found["offset"], where)
         if summary.num_examples < 0.5:
             raise CoreshotError(f"{where}: stands for {summary.num_examples:g} records; distill it again.")
-        return SiteMessage(summary, float(found["loss"][0]))
+        squares = np.diag(summary.gram)[1:]
+        # The curvature of a logit is at most a quarter of the sums of squares; rounding changes both.
+        if np.any(np.einsum("kii->ki", summary.precisions) > squares + 1e-3 * summary.num_examples):
+            raise CoreshotError(
+                f"{where}: its fit has more weight than {summary.num_examples:,.0f} records give; distill it again."
+            )
+        largest = np.max(squares[polynomials.groups == 0], initial=0.0) / summary.num_examples
+        return SiteMessage(summary, float(found["loss"][0]), float(np.sqrt(largest)))
+
+    def claim(self, content: SiteMessage) -> Claim:
+        return Claim(content.summary.num_examples, content.largest_input)
 
     def receive(self, key: PRNGKey, model: Model, state: GlmState, replies: Mapping[str, SiteMessage]) -> GlmState:
         sums, arrived = state.sums, check_arrived(replies, state.clients)

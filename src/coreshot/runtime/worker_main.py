@@ -59,7 +59,7 @@ def answer_job(head: Mapping[str, Any], parts: Sequence[bytes], answers: IO[byte
             key, study, {client: points}, inbox, lambda _: write_frame(answers, {"kind": "chunk"})
         )
         if is_at_site:  # a message that cannot be used does not leave the site
-            study.method.read(study.model, client, decode_message(reply.data, study_hash=study.hash))
+            study.read(client, decode_message(reply.data, study_hash=study.hash))
     except CoreshotError as error:
         write_frame(answers, {"kind": "error", "error": str(error)})
         return
