@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from coreshot.cli.options import DataPath, SiteSettingsPath, StudyPath
+from coreshot.cli.options import DataPath, MaxMemory, SiteSettingsPath, StudyPath
 from coreshot.cli.output import (
     Json,
     print_now,
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from coreshot.data.files import EncodedRecords
     from coreshot.study import Study
 
+RAISE = "ask the coordinator for a smaller study, or raise it with --max-memory"
+
 
 def distill(
     study: StudyPath,
@@ -44,6 +46,7 @@ def distill(
         int,
         typer.Option("--seed", help="The seed of this site's random numbers; noise for privacy does not use it."),
     ] = 0,
+    max_memory: MaxMemory = None,
     site_settings: SiteSettingsPath = None,
     delimiter: Delimiter = None,
     decimal: Decimal = None,
@@ -66,13 +69,17 @@ def distill(
     from coreshot.privacy.promise import promise
     from coreshot.storage import check_client_name
     from coreshot.study.file import read_study
+    from coreshot.study.overview import MAX_MEMORY, refuse_large
     from coreshot.study.site_records import read_study_records
 
     agreed, name = read_study(study), check_client_name(client or out.stem)
     refuse_existing(out)
     written = {"delimiter": delimiter, "decimal": decimal, "thousands": thousands, "encoding": encoding, "sheet": sheet}
     how = read_site_settings(site_settings, **written, allow=allow or ())
+    limit = 1e9 * (MAX_MEMORY if max_memory is None else max_memory)
+    refuse_large(agreed, 1, limit, RAISE)  # before the records are read
     records = read_study_records(agreed, data, how=how, show_values=show_values)
+    refuse_large(agreed, len(records.x), limit, RAISE)
     report_records(data, records, how, show_values, as_json)
     message = _distilled(agreed, records, name, seed, out)
     values = {

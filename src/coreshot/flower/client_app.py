@@ -100,6 +100,7 @@ def _answer_at_site(request: WorkRequest, inbox: Sequence[bytes], config: Any) -
         "key": request.key,
     }
     head |= {"agreed": str(config["study-hash"])} if "study-hash" in config else {}
+    head |= {"max_memory": float(config["max-memory"])} if "max-memory" in config else {}
     head |= {"settings": str(config["site-settings"])} if "site-settings" in config else {}
     worker = Worker()
     try:

@@ -28,6 +28,7 @@ from coreshot.methods import METHODS, OneShot
 from coreshot.methods.protocol import Claims, Content, Method, OneRound
 from coreshot.models import NETWORKS, Model, Network
 from coreshot.privacy.releases import Release
+from coreshot.study.limits import check_limits
 from coreshot.types import Kind, Points, PRNGKey
 from coreshot.visible import check_text
 from coreshot.wire.messages import Message
@@ -64,6 +65,9 @@ class Study:
     method: Method
     inputs: Table | Images | None = None  # how records become inputs; None: they are arrays already
     target: Classes | Quantity | None = None
+
+    def __post_init__(self) -> None:
+        check_limits(self.agreement, self.network, self.method)
 
     @property
     def model(self) -> Model:
