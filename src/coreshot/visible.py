@@ -25,12 +25,9 @@ def steers(sign: str) -> bool:
     return unicodedata.category(sign) in _STEERING or sign in _DIRECTIONS
 
 
-def clean_name(name: str) -> str:
-    """A name as a study can write it: a line break in a header is a space, and marks that nobody sees are left out."""
-    if not any(map(steers, name)):
-        return name
-    kept = "".join("" if sign in _DIRECTIONS else " " if steers(sign) else sign for sign in name)
-    return " ".join(kept.split())
+def without_marks(name: str) -> str:
+    """A name without marks that turn the direction of text: nobody sees them, and no study can write them."""
+    return "".join(sign for sign in name if sign not in _DIRECTIONS)
 
 
 def check_text(values: Any, where: str) -> None:

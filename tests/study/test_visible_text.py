@@ -13,13 +13,14 @@ import tomli_w
 
 from coreshot.cli import output
 from coreshot.cli.commands import _end, main
+from coreshot.data.table import check_header
 from coreshot.errors import CoreshotError
 from coreshot.flower.nodes import _read_reason
 from coreshot.progress import Bar, Lines
 from coreshot.storage import check_client_name
 from coreshot.study import Study
 from coreshot.study.file import parse_study
-from coreshot.visible import check_text, clean_name, steers, visible
+from coreshot.visible import check_text, steers, visible
 from coreshot.wire.messages import pack, read_header
 
 SIGNS = [*map(chr, range(0x20)), "\x7f", "\x85", "\x9b", "\u2028", "\u2029", "\u200b", "\u200e", "\u202e", "\u2066"]
@@ -244,8 +245,9 @@ def test_check_text_goes_to_any_depth():
         check_text({"a\nb": 1}, "here")
 
 
-def test_a_header_of_two_lines_is_a_name_with_a_space():
-    assert clean_name("Blood\r\npressure") == "Blood pressure"
-    assert clean_name("\u200eage") == "age"
-    assert clean_name("two  spaces") == "two  spaces"
+def test_marks_that_nobody_sees_are_no_part_of_a_column_s_name(tmp_path):
+    """No study could name such a column."""
+    path = tmp_path / "site.csv"
+    assert check_header(["\u200eage", " b\u202c "], path) == ["age", "b"]
+    assert check_header(["two  spaces", "Größe ± 2"], path) == ["two  spaces", "Größe ± 2"]
     assert visible("Größe ± 2") == "Größe ± 2"
