@@ -219,6 +219,14 @@ def test_study_check_cannot_be_forged(tmp_path, run_main, harmless):
         assert_printable(shown)
 
 
+def test_study_new_refuses_a_column_that_no_study_can_name(tmp_path, run_main):
+    path = tmp_path / "odd.csv"
+    path.write_text("age,\x1b[2Jb,ill\n1,2,0\n")
+    code, shown, said = run_main("study", "new", str(tmp_path / "s.toml"), "--from", str(path), "--target", "ill")
+    assert (code, shown) == (2, "")
+    assert "entry 2 of its first line: a text holds the control character U+001B" in " ".join(said.split())
+
+
 def test_a_study_that_nests_too_deeply_is_one_sentence(tmp_path, run_main):
     path = tmp_path / "study.toml"
     path.write_text("a = " + "[" * 5000 + "]" * 5000)

@@ -93,7 +93,7 @@ def _same_round(kept: Sequence[bytes], new: Mapping[str, Any]) -> Iterator[bytes
 
 
 def _answer_at_site(request: WorkRequest, inbox: Sequence[bytes], config: Any) -> bytes:
-    head = {
+    head: dict[str, Any] = {
         "study": request.study_values,
         "client": str(config["client-id"]),
         "data": str(config["data-path"]),
