@@ -10,6 +10,7 @@ from typing import Any, Literal, get_args
 from coreshot.errors import CoreshotError
 
 MAX_RELEASES = 16  # in a header; the methods declare at most five
+MAX_WORDS = 1000  # characters of a release's name and of its content
 MAX_NOISY = 4  # of them with noise: the accountant takes seconds for each
 Mechanism = Literal["exact", "gaussian", "dp_sgd"]
 
@@ -80,7 +81,7 @@ def parse_releases(values: Any, where: str) -> tuple[Release, ...]:
 def _makes_sense(release: Release) -> bool:
     """Limits for values from an untrusted file: the accountant would compute for hours with noise of 1e-9."""
     is_text = all(
-        isinstance(value, str) for value in (release.name, release.content)
+        isinstance(value, str) and len(value) <= MAX_WORDS for value in (release.name, release.content)
     ) and release.mechanism in get_args(Mechanism)
     if not is_text or release.is_exact:
         return is_text
