@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import Protocol, TextIO, runtime_checkable
 
+from coreshot.visible import visible
+
 SECONDS_BETWEEN_LINES = 10.0
 
 
@@ -73,7 +75,7 @@ class Lines:
         self.say(f"{self._what}: done in {time.monotonic() - self._began:.0f} s")
 
     def say(self, line: str) -> None:
-        print(line, file=self._file, flush=True)
+        print(visible(line), file=self._file, flush=True)
 
 
 class Bar:
@@ -85,7 +87,7 @@ class Bar:
         from rich.progress import Progress as RichProgress
 
         columns = (
-            TextColumn("{task.description}"),
+            TextColumn("{task.description}", markup=False),
             BarColumn(),
             MofNCompleteColumn(),
             TimeElapsedColumn(),
@@ -107,7 +109,7 @@ class Bar:
 
     def begin(self, what: str, total: int) -> None:
         self._what, self._began = what, time.monotonic()
-        self._bar.reset(self._task, description=what, total=total, visible=True)
+        self._bar.reset(self._task, description=visible(what), total=total, visible=True)
 
     def advance(self, amount: int = 1) -> None:
         self._bar.advance(self._task, amount)
@@ -117,4 +119,4 @@ class Bar:
         self.say(f"{self._what}: done in {time.monotonic() - self._began:.0f} s")
 
     def say(self, line: str) -> None:
-        self._bar.console.print(line, highlight=False, markup=False, emoji=False, soft_wrap=True)
+        self._bar.console.print(visible(line), highlight=False, markup=False, emoji=False, soft_wrap=True)

@@ -11,6 +11,7 @@ import pytest
 # The order in which the data flow. A module may import from its own layer and from those before it.
 LAYERS = [
     "errors",
+    "visible",
     "types",
     "config",
     "keys",

@@ -89,6 +89,7 @@ def test_several_rounds_are_listed_and_not_attacked(made):
     for arm in ("FedAvg", "raw -> FedAvg"):
         assert "canary_auc" not in rows[arm]
         assert len(rows[arm]["accuracy"]) == 2
+        assert rows[arm]["epsilon"] is None, "of raw records, and then of exact steps"
 
 
 def test_qualities_are_those_of_the_run(made):

@@ -86,7 +86,7 @@ def _row(preset: Preset, arm: Arm, results: Sequence[Mapping[str, Any]], audits:
             for field in fields(Metrics)
             if of_arm[0].get(field.name) is not None
         },
-        "epsilon": promised_epsilon(arm_study(preset, arm, seeds[0]).releases),
+        "epsilon": promised_epsilon(preset.arm_releases(arm)),
         **(_success(audits) if audits else {}),
     }
 

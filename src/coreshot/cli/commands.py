@@ -6,6 +6,7 @@ stopped, or an audit that refutes a privacy guarantee.
 
 from __future__ import annotations
 
+import io
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
@@ -24,10 +25,11 @@ from coreshot.cli.inspect import inspect
 from coreshot.cli.key import key_app
 from coreshot.cli.model import fit, forget
 from coreshot.cli.options import Overrides, PresetName, Seeds, parse_names, parse_seeds, parse_whole_numbers
-from coreshot.cli.output import Json, Markdown, make_table, print_grid, print_result, print_run, visible, working
+from coreshot.cli.output import Json, Markdown, make_table, print_grid, print_result, print_run, working
 from coreshot.cli.predict import predict
 from coreshot.cli.study import study_app
 from coreshot.errors import CoreshotError
+from coreshot.visible import visible
 
 if TYPE_CHECKING:
     from coreshot.cli.output import Part
@@ -204,7 +206,7 @@ def show_preset(preset: PresetName, overrides: Overrides = None, as_json: Json =
     from coreshot.experiments.preset import load_preset
 
     values = load_preset(preset, overrides or ()).resolved
-    print_result(values, as_json, [tomli_w.dumps(values).rstrip("\n")])
+    print_result(values, as_json, tomli_w.dumps(values).rstrip("\n").split("\n"))
 
 
 @app.command()
@@ -224,7 +226,7 @@ def report(
 
     if markdown:
         text = markdown_table(read_rows(folder), read_communication(folder))
-        print_result({"markdown": text}, as_json, [text.rstrip("\n")])
+        print_result({"markdown": text}, as_json, text.rstrip("\n").split("\n"))
         return
     path = str(write_report(folder))
     print_result({"report": path, "rows": read_rows(folder)}, as_json, [f"report: {path}"])
@@ -284,6 +286,9 @@ def _print_plan(presets: Sequence[Preset], seeds: list[int] | None, as_json: boo
 
 
 def main() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a terminal that has no sign for a letter shows its number
+            stream.reconfigure(errors="backslashreplace")
     try:
         app()
     except CoreshotError as error:

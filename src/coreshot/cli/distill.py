@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from coreshot.cli.options import DataPath, SiteSettingsPath, StudyPath
+from coreshot.cli.options import DataPath, MaxMemory, SiteSettingsPath, StudyPath
 from coreshot.cli.output import (
     Json,
     print_now,
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from coreshot.study import Study
     from coreshot.wire.signatures import Key
 
+RAISE = "ask the coordinator for a smaller study, or raise it with --max-memory"
+
 
 def distill(
     study: StudyPath,
@@ -48,6 +50,7 @@ def distill(
     key: Annotated[
         Path | None, typer.Option("--key", help="Sign the coreset with this private key, of `coreshot key new`.")
     ] = None,
+    max_memory: MaxMemory = None,
     site_settings: SiteSettingsPath = None,
     delimiter: Delimiter = None,
     decimal: Decimal = None,
@@ -70,6 +73,7 @@ def distill(
     from coreshot.privacy.promise import promise
     from coreshot.storage import check_client_name
     from coreshot.study.file import read_study
+    from coreshot.study.overview import MAX_MEMORY, refuse_large
     from coreshot.study.site_records import read_study_records
     from coreshot.wire.signatures import read_key
 
@@ -78,7 +82,10 @@ def distill(
     refuse_existing(out)
     written = {"delimiter": delimiter, "decimal": decimal, "thousands": thousands, "encoding": encoding, "sheet": sheet}
     how = read_site_settings(site_settings, **written, allow=allow or ())
+    limit = 1e9 * (MAX_MEMORY if max_memory is None else max_memory)
+    refuse_large(agreed, 1, limit, RAISE)  # before the records are read
     records = read_study_records(agreed, data, how=how, show_values=show_values)
+    refuse_large(agreed, len(records.x), limit, RAISE)
     report_records(data, records, how, show_values, as_json)
     message = _distilled(agreed, records, name, seed, out, signer)
     values = {

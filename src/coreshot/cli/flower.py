@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from coreshot.cli.options import DataPath, Overrides, SiteSettingsPath
+from coreshot.cli.options import DataPath, MaxMemory, Overrides, SiteSettingsPath
 from coreshot.cli.output import Json, print_now, print_result, print_run
 from coreshot.errors import CoreshotError
 
@@ -286,6 +286,7 @@ def site(
     key: Annotated[Path | None, typer.Option("--key", help="This site's private key.")] = None,
     study: Annotated[Path | None, typer.Option("--study", help="Answer to this study only: its TOML file.")] = None,
     site_settings: SiteSettingsPath = None,
+    max_memory: MaxMemory = None,
     minutes: Annotated[
         float, typer.Option("--minutes", min=0.01, help="Stop the work on an answer after this time.")
     ] = 60.0,
@@ -317,6 +318,8 @@ def site(
 
         read_site_settings(site_settings)
         config["site-settings"] = str(site_settings.resolve())
+    if max_memory is not None:
+        config["max-memory"] = max_memory
     if study is not None:
         from coreshot.study.file import read_study
 

@@ -90,7 +90,7 @@ def _look(study: Study, data: bytes, against: Path | None, site_settings: Path |
     from coreshot.wire.messages import decode_message, read_header
 
     client, message = read_header(data)["client"], decode_message(data, study_hash=study.hash, releases=study.releases)
-    content = study.one_round.read(study.model, client, message)
+    content = study.read(client, message)
     if study.learner is not None:
         near = _nearness(study, content.points, against, site_settings) if against else None
         return _Look(content.points, None, near)

@@ -178,6 +178,10 @@ def _model_parts(model: ModelFolder, suspects: list[str]) -> Iterator[Part]:
             "warning: one client alone does not show how good the probabilities are elsewhere; "
             "use them for this client only."
         )
+    shares = {client: standing["share"] for client, standing in model.standings.items() if "share" in standing}
+    if len(shares) > 1:
+        largest = max(shares, key=lambda client: (shares[client], client))
+        yield f"{largest} has {shares[largest]:.0%} of the records, by its own count: the largest share"
     for client in suspects:
         yield (
             f"warning: {client} may be broken or hostile; ask its owner, "

@@ -16,6 +16,10 @@ StudyPath = Annotated[Path, typer.Argument(metavar="STUDY", help="The study's TO
 DataPath = Annotated[
     Path, typer.Argument(metavar="DATA", help="The records: CSV, Excel, parquet, npz, or a folder of images.")
 ]
+MaxMemory = Annotated[
+    float | None,
+    typer.Option("--max-memory", min=0.0, help="GB of memory or disk that a study may take here; the default is 8."),
+]
 SiteSettingsPath = Annotated[
     Path | None,
     typer.Option("--site-settings", help="A TOML file that says how this site's file is written; it never leaves."),

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import sys
-import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,6 +17,7 @@ import typer
 
 from coreshot.errors import CoreshotError
 from coreshot.progress import Progress, show_progress
+from coreshot.visible import visible
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -33,6 +33,9 @@ WIDTH = 160  # of tables that go into a file or a pipe
 
 def print_result(values: Mapping[str, Any], as_json: bool, parts: Iterable[Part] | None = None) -> None:
     """Print the result of a command: `values` as one JSON object, or `parts`, the lines and tables for people.
+
+    A part is one line: a line break in it came from a file, and is shown as \\n. Text of ours of several lines is
+    several parts.
 
     Without `parts` each value gets a line. A generator of parts is not run where JSON is asked for.
     """
@@ -50,22 +53,11 @@ def print_now(part: Part, as_json: bool) -> None:
 
 def _print_part(part: Part, file: TextIO) -> None:
     if isinstance(part, str):
-        print("\n".join(map(visible, part.split("\n"))), file=file, flush=True)
+        print(visible(part), file=file, flush=True)
         return
     from rich.console import Console
 
     Console(file=file, width=None if file.isatty() else WIDTH).print(part)
-
-
-def visible(text: str) -> str:
-    """Text from a file on one line, with escapes for what would steer a terminal or cannot be printed."""
-    steers = ("Cc", "Cs", "Zl", "Zp")
-    return "".join(
-        ascii(sign)[1:-1] if unicodedata.category(sign) in steers or sign in _TURNS else sign for sign in text
-    )
-
-
-_TURNS = "\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"  # the direction of text
 
 
 def ask(question: str, as_json: bool) -> str:
@@ -93,7 +85,7 @@ def print_grid(
 
     paths = {name: str(path) for name, path in files.items()}
     if markdown:
-        parts: list[Part] = [grid_markdown(grid).rstrip("\n")]
+        parts: list[Part] = list(grid_markdown(grid).rstrip("\n").split("\n"))
     else:
         parts = [rich_table(title, grid), *(f"{name + ':':8} {path}" for name, path in paths.items())]
     print_result({**paths, "rows": rows}, as_json, parts)
@@ -112,13 +104,22 @@ def print_run(folder: Path, rows: list[dict[str, Any]], as_json: bool, **more: A
 def make_table(
     columns: Iterable[str], rows: Iterable[Iterable[str]], title: str | None = None, caption: str | None = None
 ) -> Table:
-    """A table of plain text: brackets in a cell are brackets, not rich's markup."""
-    from rich.markup import escape
-    from rich.table import Table
+    """A table of plain text: a `Text` of rich has no markup and no emoji names, so brackets are brackets."""
+    from rich.table import Column, Table
+    from rich.text import Text
 
-    table = Table(*map(escape, columns), title=title and escape(visible(title)), caption=caption, title_justify="left")
+    def plain(text: str) -> Text:
+        return Text(visible(text))
+
+    headings = (Column(header=plain(column)) for column in columns)
+    table = Table(
+        *headings,
+        title=plain(title) if title else None,
+        caption=plain(caption) if caption else None,
+        title_justify="left",
+    )
     for row in rows:
-        table.add_row(*(escape(visible(cell)) for cell in row))
+        table.add_row(*map(plain, row))
     return table
 
 

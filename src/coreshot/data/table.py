@@ -9,6 +9,7 @@ from pathlib import Path
 
 from coreshot.data.cells import Cells
 from coreshot.errors import CoreshotError
+from coreshot.visible import without_marks
 
 
 @dataclass(frozen=True)
@@ -25,7 +26,7 @@ def check_header(names: Sequence[str], path: Path, known: Collection[str] = ()) 
     """Column names without spaces around them; two that are the same are refused.
 
     A file without a header has a record in its place, so only names that are public are in an error."""
-    clean = [unicodedata.normalize("NFC", str(name).strip()) for name in names]
+    clean = [unicodedata.normalize("NFC", without_marks(str(name)).strip()) for name in names]
     for index, name in enumerate(clean):
         first = clean.index(name)
         if name and first < index:

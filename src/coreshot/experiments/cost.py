@@ -16,6 +16,7 @@ import jax
 import numpy as np
 from jaxtyping import Array
 from rich.table import Table
+from rich.text import Text
 
 from coreshot.data import FederatedData
 from coreshot.experiments.preset import Arm, Preset
@@ -25,6 +26,7 @@ from coreshot.models.parallel import map_in_threads
 from coreshot.progress import Progress
 from coreshot.study import Study
 from coreshot.types import Params, Points, concatenate_points
+from coreshot.visible import visible
 from coreshot.wire.ledger import Direction, Ledger
 from coreshot.wire.messages import encode_message
 
@@ -90,9 +92,10 @@ def plan(preset: Preset, seeds: Sequence[int] | None, progress: Progress) -> Pla
 
 def plan_table(found: Plan) -> Table:
     title = f"{found.preset}: {found.num_clients} clients, {found.num_seeds} seeds"
-    table = Table("part", "what", "memory or disk", "wire, all seeds", "time, about", title=title)
+    table = Table("part", "what", "memory or disk", "wire, all seeds", "time, about", title=Text(visible(title)))
     for part in found.parts:
-        table.add_row(part.part, part.what, part.memory, part.wire, _time(part.seconds))
+        cells = (part.part, part.what, part.memory, part.wire, _time(part.seconds))
+        table.add_row(*(Text(visible(cell)) for cell in cells))  # names of a preset are no markup
     table.add_row("total", "", "", "", _time(found.seconds))
     return table
 

@@ -19,6 +19,7 @@ from coreshot.config import (
     choose,
     decode,
     decode_named,
+    encode,
     has_setting,
     parse_assignment,
     settings,
@@ -32,7 +33,10 @@ from coreshot.methods import METHODS, OneShot
 from coreshot.methods.protocol import Method, MultiRound, Weighting
 from coreshot.models import Model
 from coreshot.models.networks import NETWORKS, Network
+from coreshot.privacy.accounting import Privacy, compute_epsilon
+from coreshot.privacy.releases import Release
 from coreshot.study import Agreement, Study
+from coreshot.visible import check_text
 
 
 @settings
@@ -75,7 +79,7 @@ class Outline:
     inference: dict[str, dict[str, Any]]
     arm: tuple[Arm, ...]
     method: dict[str, dict[str, Any]] = Field(default_factory=dict)
-    privacy: dict[str, float] | None = None  # epsilon and delta of every arm that does not give its own
+    privacy: Privacy | None = None  # of all that a client sends in an arm; in a jump start, of both halves together
     sweep: Sweep | None = None
     match: str | None = None  # the arm whose quality others must reach; None: no table of communication
     # Arms that figures show first. A preset may inherit labels from its base that it has no arm for; they are skipped.
@@ -115,6 +119,12 @@ class Preset:
     @property
     def model(self) -> Model:
         return self.agreement().model(self.network)
+
+    def arm_releases(self, arm: Arm) -> tuple[Release, ...]:
+        """All that a client releases in this arm: in a jump start, the one shot and then the rounds."""
+        parts: list[Method] = [OneShot(learner=self.learners[arm.learner])] if arm.learner is not None else []
+        parts += [self.methods[arm.method]] if arm.method is not None else []
+        return tuple(release for part in parts for release in part.releases(self.model))
 
     def method_study(self, method: str, seed: int = 0) -> Study:
         return Study(
@@ -209,6 +219,7 @@ def _laid_over(below: dict[str, Any], above: Mapping[str, Any]) -> dict[str, Any
 
 def build_preset(name: str, values: Mapping[str, Any]) -> Preset:
     where = f"preset {name}"
+    check_text(values, where)
     outline = decode(Outline, values, where)
     learners = {
         key: decode_named(
@@ -242,7 +253,7 @@ def build_preset(name: str, values: Mapping[str, Any]) -> Preset:
         raise CoreshotError(
             f"{where}: seeds = {list(outline.seeds)}: seeds are different whole numbers of at least 0; change it."
         )
-    return Preset(
+    preset = Preset(
         name=name,
         title=outline.title,
         task=decode_named(TASKS, outline.task, f"{where}, task", "task"),
@@ -260,18 +271,39 @@ def build_preset(name: str, values: Mapping[str, Any]) -> Preset:
         evaluate_every=outline.evaluate_every,
         resolved=dict(values),
     )
+    if outline.privacy is not None:
+        _check_jump_starts(preset, outline.privacy)
+    return preset
 
 
 def _private(
-    registry: Mapping[str, type[Any]], item: Mapping[str, Any], privacy: Mapping[str, Any] | None, where: str
+    registry: Mapping[str, type[Any]], item: Mapping[str, Any], privacy: Privacy | None, where: str
 ) -> Mapping[str, Any]:
-    """These settings with the preset's [privacy], where what they name has that setting."""
-    if privacy is not None and item.get("privacy", privacy) != privacy:
+    """These settings with the preset's [privacy], where what they name has that setting. A part may promise more, as
+    the halves of a jump start must, which share the promise."""
+    if privacy is None or not has_setting(registry, item.get("name"), "privacy"):
+        return item
+    own = decode(Privacy, item["privacy"], f"{where}, privacy of {item['name']!r}") if "privacy" in item else privacy
+    if own.epsilon > privacy.epsilon or own.delta > privacy.delta:
         raise CoreshotError(
-            f"{where}: [privacy] and the privacy of {item.get('name')!r} are not the same; keep one of them."
+            f"{where}: [privacy] and the privacy of {item.get('name')!r} are not the same, and its own promises less; "
+            "keep one of them."
         )
-    keeps = privacy is not None and has_setting(registry, item.get("name"), "privacy")
-    return {"privacy": privacy, **item} if keeps else item
+    return {**item, "privacy": encode(own)}
+
+
+def _check_jump_starts(preset: Preset, privacy: Privacy) -> None:
+    """A client of a jump start sends twice, and the two releases compose."""
+    for arm in preset.arms:
+        if arm.learner is None or arm.method is None:
+            continue
+        epsilon = compute_epsilon(preset.arm_releases(arm), privacy.delta)
+        if epsilon > privacy.epsilon * 1.001:
+            raise CoreshotError(
+                f"preset {preset.name}, arm {arm.label!r}: its two halves together have epsilon {epsilon:.3g} at delta "
+                f"{privacy.delta:g}, and [privacy] promises {privacy.epsilon:g}; give learner {arm.learner!r} and "
+                f"method {arm.method!r} smaller ones of their own (privacy = {{ epsilon = ..., delta = ... }})."
+            )
 
 
 def _check_private(arm: Arm, learners: Mapping[str, Learner], methods: Mapping[str, Method], where: str) -> None:

@@ -25,7 +25,14 @@ import tomli_w
 
 from coreshot.config import decode_named, encode_named
 from coreshot.errors import CoreshotError
-from coreshot.fitted.model import FittedModel, compare_clients, fit_contents, read_messages, refuse_copies
+from coreshot.fitted.model import (
+    FittedModel,
+    compare_clients,
+    fit_contents,
+    read_messages,
+    record_shares,
+    refuse_copies,
+)
 from coreshot.fitted.posterior_file import posterior_bytes, read_posterior
 from coreshot.inference.protocol import Inference
 from coreshot.inference.registry import INFERENCES
@@ -137,8 +144,9 @@ def write_model(
     name = f"posterior-{hashlib.sha256(data).hexdigest()[:16]}.safetensors"
     write_bytes(path / name, data)
     settings = encode_named(INFERENCES, inference) if inference is not None else None
+    shares = record_shares(study, contents)
     standings = {
-        client: {**_rounded(asdict(standing)), **_rounding(contents[client])}
+        client: {**_rounded({**asdict(standing), "share": shares.get(client)}), **_rounding(contents[client])}
         for client, standing in compare_clients(study, contents).items()
     }
     write_bytes(

@@ -19,7 +19,7 @@ from coreshot.inference.protocol import Inference
 from coreshot.keys import named_key
 from coreshot.methods.glm import Glm
 from coreshot.methods.one_shot import OneShotState, pool_coresets
-from coreshot.methods.protocol import Content, Forgets, PointInference, State, Weighting
+from coreshot.methods.protocol import Claims, Content, Forgets, PointInference, State, Weighting
 from coreshot.methods.spectral import Spectral
 from coreshot.spectral.outlier_clients import Standing, leave_one_out
 from coreshot.study import Study
@@ -99,7 +99,7 @@ def read_messages(study: Study, messages: Iterable[bytes]) -> dict[str, Content]
         if client in contents:
             raise CoreshotError(f"client {client}: sent two messages; keep one of them.")
         message = decode_message(data, study_hash=study.hash, releases=study.releases)
-        contents[client] = study.one_round.read(study.model, client, message)
+        contents[client] = study.read(client, message)
     return contents
 
 
@@ -152,6 +152,16 @@ def _infer(study: Study, state: State, key: jax.Array, inference: PointInference
     if isinstance(state, OneShotState):
         probes = pool_coresets(state.coresets, "none").x
     return FittedModel(study, posterior, diagnose(study.model, posterior, info, probes), state)
+
+
+def record_shares(study: Study, contents: Contents) -> dict[str, float]:
+    """Each client's share of all records, by what the clients say; empty where all count alike, or nobody says."""
+    if not isinstance(study.method, Claims):
+        return {}
+    claims = {client: study.method.claim(content) for client, content in contents.items()}
+    counts = {client: one.num_records for client, one in claims.items() if one.num_records and one.is_exact}
+    total = sum(counts.values())
+    return {client: count / total for client, count in counts.items()} if len(counts) == len(contents) else {}
 
 
 def compare_clients(study: Study, contents: Contents) -> dict[str, Standing]:

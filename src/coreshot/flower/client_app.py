@@ -8,6 +8,7 @@ is over: a node that hangs would hang in later runs as well. This process, which
 from __future__ import annotations
 
 import logging
+import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -16,6 +17,7 @@ from flwr.clientapp import ClientApp
 
 from coreshot.flower.messages import CLIENT, EXPLAINED, PARTITION, WorkRequest, decode_records, encode_records
 from coreshot.runtime.worker_process import Worker, write_frame
+from coreshot.visible import visible
 from coreshot.wire.messages import read_header
 
 INBOX = "coreshot-inbox"
@@ -29,6 +31,12 @@ CRASHED = "its app raised {} (its own log says why)"
 
 app = ClientApp()
 log = logging.getLogger("flwr")  # the logger that a SuperNode prints
+
+
+def log_failure(what: str) -> None:
+    """The present error, line by line: its text may come from the network, and must not steer the site's terminal."""
+    for line in (what, *traceback.format_exc().splitlines()):
+        log.error("coreshot: %s", visible(line))
 
 
 class UnableError(Exception):
@@ -49,7 +57,7 @@ def answer(message: Message, context: Context) -> Message:
     except UnableError as error:
         reason = str(error)
     except Exception as error:  # Flower would send the error's text, which may quote a record
-        log.exception("coreshot: no answer")
+        log_failure("no answer")
         reason = CRASHED.format(type(error).__name__)
     return Message(Error(EXPLAINED, reason), reply_to=message)
 
@@ -85,13 +93,14 @@ def _same_round(kept: Sequence[bytes], new: Mapping[str, Any]) -> Iterator[bytes
 
 
 def _answer_at_site(request: WorkRequest, inbox: Sequence[bytes], config: Any) -> bytes:
-    head = {
+    head: dict[str, Any] = {
         "study": request.study_values,
         "client": str(config["client-id"]),
         "data": str(config["data-path"]),
         "key": request.key,
     }
     head |= {"agreed": str(config["study-hash"])} if "study-hash" in config else {}
+    head |= {"max_memory": float(config["max-memory"])} if "max-memory" in config else {}
     head |= {"settings": str(config["site-settings"])} if "site-settings" in config else {}
     worker = Worker()
     try:
@@ -104,8 +113,8 @@ def _answer_at_site(request: WorkRequest, inbox: Sequence[bytes], config: Any) -
     if isinstance(frame, str):
         raise UnableError(frame)
     if (kind := frame[0]["kind"]) != "reply":
-        log.error("coreshot: %s", frame[0]["error"])
+        log.error("coreshot: %s", visible(frame[0]["error"]))
         raise UnableError(REASONS[kind])
     for note in frame[0]["notes"]:
-        log.warning("coreshot: %s", note)
+        log.warning("coreshot: %s", visible(note))
     return frame[1][0]

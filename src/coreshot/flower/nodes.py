@@ -33,6 +33,7 @@ from coreshot.runtime.executors import Answer, Reply
 from coreshot.runtime.worker_main import key_words
 from coreshot.study import Study
 from coreshot.types import PRNGKey
+from coreshot.visible import visible
 from coreshot.wire.messages import Message, encode_message
 
 SECONDS_BETWEEN_POLLS = 0.5
@@ -174,7 +175,7 @@ class Nodes:
         fields: Any = content.config_records.get(CLIENT, {})
         if self.simulated is not None and PARTITION in fields:
             return self.simulated.names[fields[PARTITION]]
-        return str(fields[CLIENT])[:64] if CLIENT in fields else None
+        return visible(str(fields[CLIENT])[:64]) if CLIENT in fields else None
 
     def _push(self, content: RecordDict, node: int, kind: str, seconds: float, group: str) -> str:
         taken = list(
@@ -205,5 +206,5 @@ def _read_answer(reply: FlowerMessage, seconds: float, limit: float) -> Answer:
 
 def _read_reason(reply: FlowerMessage, limit: float) -> str:
     if reply.error.code == EXPLAINED:
-        return str(reply.error.reason)[:200]
+        return visible(str(reply.error.reason)[:200])
     return REASONS.get(reply.error.code, f"Flower's error {reply.error.code}").format(limit)

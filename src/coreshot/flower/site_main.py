@@ -38,7 +38,7 @@ from flwr.supercore.retry import make_simple_http_retry_invoker
 from flwr.supercore.runtime import RuntimeHttpClient
 from flwr.supernode.runtime.run_clientapp import pull_task_input, push_message, push_task_output
 
-from coreshot.flower.client_app import CRASHED, app
+from coreshot.flower.client_app import CRASHED, app, log_failure
 from coreshot.flower.messages import EXPLAINED
 
 SECONDS_BETWEEN_LOOKS = 0.3
@@ -85,7 +85,7 @@ def answer_tasks(address: str, secret: bytes) -> None:
         except httpx.TransportError:
             pass  # the SuperNode is starting or stopping
         except Exception:
-            log.exception("coreshot: a task of the SuperNode was not carried out")
+            log_failure("a task of the SuperNode was not carried out")
         time.sleep(SECONDS_BETWEEN_LOOKS)
 
 
@@ -129,7 +129,7 @@ def answer_message(message: Message, context: Context, fab: Fab, kind: str, answ
     try:
         return answering(message=message, context=context)
     except Exception as error:  # a message of a kind that the app does not know
-        log.exception("coreshot: no answer")
+        log_failure("no answer")
         return Message(Error(EXPLAINED, CRASHED.format(type(error).__name__)), reply_to=message)
 
 

@@ -95,6 +95,14 @@ class Learner(Protocol):
         """Of one client with so many records."""
 
 
+@runtime_checkable
+class CountsAlike(Protocol):
+    """A learner for which every client counts as the same number of records, because the true one is private."""
+
+    @property
+    def records_each(self) -> float: ...
+
+
 class Immediate:
     """Learners that are done after `init`."""
 

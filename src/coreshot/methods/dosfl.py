@@ -41,7 +41,7 @@ from coreshot.inference.protocol import Info
 from coreshot.keys import client_key
 from coreshot.learners.starts import first_labels, noise_around_mean
 from coreshot.methods.one_round import OneRoundMethod, answer_each, exchange_once
-from coreshot.methods.protocol import Answers, MethodCost, OnChunk, PointInference
+from coreshot.methods.protocol import Answers, Claim, MethodCost, OnChunk, PointInference
 from coreshot.models import Model
 from coreshot.models.training import Optimizer, draw_batch
 from coreshot.privacy.guarded_records import Records
@@ -197,6 +197,10 @@ class Dosfl(OneRoundMethod):
                 "distill it again."
             )
         return Distilled(message.arrays["x"], message.arrays["y"], message.arrays["step_size"])
+
+    def claim(self, content: Distilled) -> Claim:
+        """The server does not use the number of records."""
+        return Claim(None, float(np.max(np.abs(np.asarray(content.x)), initial=0.0)))
 
     def posterior(
         self, key: PRNGKey, model: Model, state: DosflState, inference: PointInference | None = None

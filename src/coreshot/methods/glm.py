@@ -36,7 +36,7 @@ from coreshot.glm.posterior import GlmPosterior
 from coreshot.glm.summary import Summary, collect_moments
 from coreshot.inference.protocol import Info
 from coreshot.methods.one_round import OneRoundMethod, answer_each, check_arrived, exchange_once
-from coreshot.methods.protocol import Answers, MethodCost, OnChunk, PointInference
+from coreshot.methods.protocol import Answers, Claim, MethodCost, OnChunk, PointInference
 from coreshot.models import Model
 from coreshot.privacy.guarded_records import Records
 from coreshot.privacy.releases import Release
@@ -63,6 +63,7 @@ class SiteMessage:
 
     summary: Summary
     loss: float  # what rounding has changed in the site's own predictions
+    largest_input: float = 0.0  # the largest of the root mean squares of its inputs
 
 
 @dataclass(frozen=True)
@@ -256,8 +257,19 @@ class Glm(OneRoundMethod):
         summary = self._decoded(model, polynomials, codes, fit, found["offset"], where)
         if summary.num_examples < 0.5:
             raise CoreshotError(f"{where}: stands for {summary.num_examples:g} records; distill it again.")
+        squares = np.diag(summary.gram)[1:]
+        # The curvature of a logit is at most a quarter of the sums of squares; rounding changes both.
+        if np.any(np.einsum("kii->ki", summary.precisions) > squares + 1e-3 * summary.num_examples):
+            raise CoreshotError(
+                f"{where}: its fit has more weight than {summary.num_examples:,.0f} records give; distill it again."
+            )
         summary = summary.in_inputs(polynomials, found["center"], found["scale"])
-        return SiteMessage(summary, float(found["loss"][0]))
+        inputs_squares = np.diag(summary.gram)[1:][polynomials.groups == 0]
+        largest = float(np.sqrt(np.max(inputs_squares, initial=0.0) / summary.num_examples))
+        return SiteMessage(summary, float(found["loss"][0]), largest)
+
+    def claim(self, content: SiteMessage) -> Claim:
+        return Claim(content.summary.num_examples, content.largest_input)
 
     def changes_by_rounding(self, model: Model, points: Points, content: SiteMessage) -> Float[np.ndarray, "n outputs"]:
         """What rounding changed in the site's own predictions, if the content is that of these records' message."""

@@ -19,7 +19,7 @@ from jaxtyping import Array, Float, Int
 from coreshot.config import Count, settings
 from coreshot.errors import CoreshotError
 from coreshot.methods.one_round import OneRoundMethod, check_arrived
-from coreshot.methods.protocol import Answers, Exchange, Invitation, OnChunk
+from coreshot.methods.protocol import Answers, Claim, Exchange, Invitation, OnChunk
 from coreshot.methods.secure_sum import invite_sharers, mask_levels, read_masked, read_sharers, sum_masked
 from coreshot.models import Model
 from coreshot.privacy.accounting import Privacy, noise_multiplier
@@ -141,6 +141,11 @@ class NoisySumMethod(OneRoundMethod, ABC):
         if self.num_sharers:
             return [read_masked(arrays, sum(part.size for part in parts), where)]
         return [decode_part(arrays, part.name, part.shape, where) / part.unit for part in parts]
+
+    def claim(self, content: Statistics) -> Claim:
+        """A record has norm at most one, so no entry of a sum is larger than their number and the noise."""
+        largest = 0.0 if self.num_sharers else max(float(np.max(np.abs(part), initial=0.0)) for part in content)
+        return Claim(largest, is_exact=False)
 
     def receive(self, key: PRNGKey, model: Model, state: S, replies: Mapping[str, Statistics]) -> S:
         """Replies that arrive late are added to the sums."""

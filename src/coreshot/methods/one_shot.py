@@ -29,9 +29,9 @@ from coreshot.inference.protocol import Info
 from coreshot.keys import client_key, named_key
 from coreshot.learners import LEARNERS, Learner
 from coreshot.learners.loop import distill
-from coreshot.learners.protocol import LearningCost
+from coreshot.learners.protocol import CountsAlike, LearningCost
 from coreshot.methods.one_round import OneRoundMethod, exchange_once
-from coreshot.methods.protocol import Answers, MethodCost, OnChunk, PointInference, Weighting
+from coreshot.methods.protocol import Answers, Claim, MethodCost, OnChunk, PointInference, Weighting
 from coreshot.models import LogDensity, Model
 from coreshot.privacy.guarded_records import Records
 from coreshot.privacy.releases import Release
@@ -261,7 +261,23 @@ class OneShot(OneRoundMethod):
         }
 
     def read(self, model: Model, client: str, message: Message) -> Coreset:
-        return message_coreset(message, model, client, self.learner.coding)
+        coreset = message_coreset(message, model, client, self.learner.coding)
+        where, found = f"client {client}, round {message.round}, {message.kind}", coreset.points.num_points
+        if self.learner.num_points not in (None, found):
+            raise CoreshotError(
+                f"{where}: has {found:,} points, and every client of the study sends {self.learner.num_points:,}; "
+                "distill it again."
+            )
+        if isinstance(self.learner, CountsAlike) and coreset.num_examples != np.float32(self.learner.records_each):
+            raise CoreshotError(
+                f"{where}: says that it stands for {float(coreset.num_examples):g} records, and the study counts every "
+                f"client as {self.learner.records_each:g}; distill it again."
+            )
+        return coreset
+
+    def claim(self, content: Coreset) -> Claim:
+        largest = float(np.max(np.abs(np.asarray(content.points.x)), initial=0.0))
+        return Claim(None if isinstance(self.learner, CountsAlike) else float(content.num_examples), largest)
 
     def receive(self, key: PRNGKey, model: Model, state: OneShotState, replies: Mapping[str, Coreset]) -> OneShotState:
         if not replies:

@@ -15,10 +15,11 @@ from jax.flatten_util import ravel_pytree
 from pydantic import Field
 
 from coreshot.config import Positive, settings
+from coreshot.errors import CoreshotError
 from coreshot.methods import rounds as _rounds
 from coreshot.methods.fed_avg import FedAvg
-from coreshot.methods.protocol import Answers, OnChunk
-from coreshot.methods.rounds import STEPS
+from coreshot.methods.protocol import Answers, Claim, OnChunk
+from coreshot.methods.rounds import STEPS, Update
 from coreshot.models import Model
 from coreshot.models.parallel import map_in_threads
 from coreshot.privacy.accounting import Privacy, noise_multiplier
@@ -43,6 +44,18 @@ class PrivateFedAvg(FedAvg):
         content = "sums of clipped gradients of single records with Gaussian noise, in every local step of every round"
         accounting = self.clip_norm, multiplier, num_steps, self.sampling_rate, self.privacy.delta
         return (Release(STEPS, content, "dp_sgd", *accounting),)
+
+    def read(self, model: Model, client: str, message: Message) -> Update:
+        update = super().read(model, client, message)
+        if update.num_examples != 1:
+            raise CoreshotError(
+                f"client {client}, round {message.round}, {message.kind}: counts itself as "
+                f"{float(update.num_examples):g} clients, and in this study each counts as one; send it again."
+            )
+        return update
+
+    def claim(self, content: Update) -> Claim:
+        return Claim(None)
 
     def passes(self, num_examples: int) -> float:
         """In each step, a record is drawn with probability sampling_rate."""

@@ -135,6 +135,22 @@ class Forgets(Method, Protocol):
         """The state as if this client had never taken part."""
 
 
+@dataclass(frozen=True)
+class Claim:
+    """What a client says of its records, which the server cannot check but can bound: see `Study.read`."""
+
+    num_records: float | None  # by which it counts; None: all clients count alike
+    largest_input: float = 0.0  # the largest number in its points, or what follows of it
+    is_exact: bool = True  # False: num_records carries noise, so that nobody's share is known
+
+
+@runtime_checkable
+class Claims(Method, Protocol):
+    """A method whose messages say how many records stand behind them."""
+
+    def claim(self, content: Content) -> Claim: ...
+
+
 @runtime_checkable
 class SecureSum(Method, Protocol):
     """A method whose clients can hide their messages under masks that cancel in the sum of all of them."""

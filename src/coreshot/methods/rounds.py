@@ -20,7 +20,7 @@ from coreshot.errors import CoreshotError
 from coreshot.inference.posterior import SamplePosterior
 from coreshot.inference.protocol import Info
 from coreshot.keys import client_key, named_key
-from coreshot.methods.protocol import Answers, Exchange, MethodCost, OnChunk, PointInference
+from coreshot.methods.protocol import Answers, Claim, Exchange, MethodCost, OnChunk, PointInference
 from coreshot.models import Model
 from coreshot.models.parallel import map_in_threads
 from coreshot.privacy.guarded_records import Records, exact_points
@@ -97,6 +97,9 @@ class RoundMethod(ABC):
     ) -> Answers:
         run, points = self.local_work(model, inbox), exact_points(clients, STEPS)
         return answer_in_groups(model, run, key, inbox[-1].round, points, self.batch_size, self.local_steps)
+
+    def claim(self, content: Update) -> Claim:
+        return Claim(float(content.num_examples))
 
     def read(self, model: Model, client: str, message: Message) -> Update:
         return read_update(model, client, message)

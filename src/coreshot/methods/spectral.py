@@ -27,7 +27,7 @@ from coreshot.config import Count, Positive, settings
 from coreshot.errors import CoreshotError
 from coreshot.inference.protocol import Info
 from coreshot.methods.one_round import OneRoundMethod, answer_each, check_arrived, exchange_once
-from coreshot.methods.protocol import Answers, MethodCost, OnChunk, PointInference
+from coreshot.methods.protocol import Answers, Claim, MethodCost, OnChunk, PointInference
 from coreshot.models import Model
 from coreshot.privacy.guarded_records import Records
 from coreshot.privacy.releases import Release
@@ -143,7 +143,17 @@ class Spectral(OneRoundMethod):
     def read(self, model: Model, client: str, message: Message) -> Moments:
         rows, count = self.read_rows(model, client, message)
         split = self.features.dimension + 1
-        return Moments.from_rows(rows[:, :split], rows[:, split:], count)
+        moments = Moments.from_rows(rows[:, :split], rows[:, split:], count)
+        constant = moments.joint[split - 1, split - 1]  # a sum of ones over records, up to the rounding of rows
+        if constant > 2 * count + 1:
+            raise CoreshotError(
+                f"client {client}, round {message.round}, {message.kind}: its rows are those of {constant:,.0f} "
+                f"records, and it says that it has {count:,.0f}; distill it again."
+            )
+        return moments
+
+    def claim(self, content: Moments) -> Claim:
+        return Claim(content.num_examples)
 
     def read_rows(self, model: Model, client: str, message: Message) -> tuple[Float[np.ndarray, "rows columns"], float]:
         """Rows [Z, U] and n_m of a message, checked."""

@@ -9,6 +9,9 @@ from typing import Any, Literal, get_args
 
 from coreshot.errors import CoreshotError
 
+MAX_RELEASES = 16  # in a header; the methods declare at most five
+MAX_WORDS = 1000  # characters of a release's name and of its content
+MAX_NOISY = 4  # of them with noise: the accountant takes seconds for each
 Mechanism = Literal["exact", "gaussian", "dp_sgd"]
 
 
@@ -62,25 +65,29 @@ def releases_match(declared: Sequence[Release], agreed: Sequence[Release]) -> bo
 
 def parse_releases(values: Any, where: str) -> tuple[Release, ...]:
     """Releases from the header of a message; the inverse of `to_dict`."""
+    if isinstance(values, list) and len(values) > MAX_RELEASES:
+        raise CoreshotError(f"{where}: declares {len(values):,} releases, and at most {MAX_RELEASES} are read.")
     try:
         found = tuple(Release(**one) for one in values)
     except TypeError:
         found = ()
     if not isinstance(values, list) or len(found) != len(values) or not all(map(_makes_sense, found)):
         raise CoreshotError(f"{where}: its list of releases cannot be read; distill it again.")
+    if sum(not release.is_exact for release in found) > MAX_NOISY:
+        raise CoreshotError(f"{where}: declares more than {MAX_NOISY} releases with noise; distill it again.")
     return found
 
 
 def _makes_sense(release: Release) -> bool:
     """Limits for values from an untrusted file: the accountant would compute for hours with noise of 1e-9."""
     is_text = all(
-        isinstance(value, str) for value in (release.name, release.content)
+        isinstance(value, str) and len(value) <= MAX_WORDS for value in (release.name, release.content)
     ) and release.mechanism in get_args(Mechanism)
     if not is_text or release.is_exact:
         return is_text
     limits = {
         "sensitivity": (1e-9, 1e9),
-        "noise_multiplier": (0.05, 1e6),
+        "noise_multiplier": (0.1, 1e6),
         "num_steps": (1, 10**5),
         "sampling_rate": (1e-9, 1.0),
         "delta": (1e-30, 0.1),
@@ -92,5 +99,6 @@ def _makes_sense(release: Release) -> bool:
         return False
     if not all(limits[name][0] <= value <= limits[name][1] for name, value in values.items()):
         return False
-    # All steps together, as one Gaussian mechanism: noise of a fiftieth of the sensitivity is no meaningful guarantee.
-    return bool(values["sampling_rate"] * values["num_steps"] ** 0.5 / values["noise_multiplier"] <= 50)
+    # All steps together, as one Gaussian mechanism: noise of a tenth of the sensitivity has an epsilon far above the 32
+    # that a study can ask for.
+    return bool(values["sampling_rate"] * values["num_steps"] ** 0.5 / values["noise_multiplier"] <= 10)

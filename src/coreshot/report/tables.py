@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
 from coreshot.errors import CoreshotError
 from coreshot.experiments.communication import HEADINGS, Row, Unit, shown_metrics, summarise_matches
 from coreshot.storage import read_json
+from coreshot.visible import visible
 
 NO_VALUE = "–"
 
@@ -97,11 +98,14 @@ def grid_markdown(grid: Grid) -> str:
 
 
 def rich_table(title: str, grid: Grid) -> Table:
-    table = Table(title=escape(title), title_justify="left")
+    """Of plain text: a `Text` of rich has no markup."""
+    table = Table(title=Text(visible(title)), title_justify="left")
     for index, heading in enumerate(grid.headings):
-        table.add_column(heading.replace(" ", "\n"), justify="left" if index < grid.first_number else "right")
+        table.add_column(
+            Text("\n".join(map(visible, heading.split(" ")))), justify="left" if index < grid.first_number else "right"
+        )
     for line in grid.lines:
-        table.add_row(*map(escape, line))
+        table.add_row(*(Text(visible(cell)) for cell in line))
     return table
 
 

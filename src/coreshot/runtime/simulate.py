@@ -99,7 +99,7 @@ class _Heard:
                 raise CoreshotError(
                     f"client {name}: answered round {message.round} in round {round}; the message is refused."
                 )
-            self.contents[name] = study.method.read(study.model, name, message)
+            self.contents[name] = study.read(name, message)
             self.messages[name] = message
         except CoreshotError as error:
             self.refused[name] = str(error)

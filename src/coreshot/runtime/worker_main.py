@@ -24,6 +24,7 @@ from coreshot.runtime.compilation import keep_compiled
 from coreshot.runtime.replies import compute_replies
 from coreshot.runtime.worker_process import read_frame, write_frame
 from coreshot.study import Study
+from coreshot.study.overview import MAX_MEMORY, refuse_large
 from coreshot.study.site_records import read_points
 from coreshot.types import Points, PRNGKey, make_points
 from coreshot.wire.messages import Message, decode_message, encode_message
@@ -59,7 +60,7 @@ def answer_job(head: Mapping[str, Any], parts: Sequence[bytes], answers: IO[byte
             key, study, {client: points}, inbox, lambda _: write_frame(answers, {"kind": "chunk"})
         )
         if is_at_site:  # a message that cannot be used does not leave the site
-            study.method.read(study.model, client, decode_message(reply.data, study_hash=study.hash))
+            study.read(client, decode_message(reply.data, study_hash=study.hash))
     except CoreshotError as error:
         write_frame(answers, {"kind": "error", "error": str(error)})
         return
@@ -68,7 +69,11 @@ def answer_job(head: Mapping[str, Any], parts: Sequence[bytes], answers: IO[byte
 
 def _site_points(study: Study, head: Mapping[str, Any]) -> Points:
     how = read_site_settings(Path(head["settings"])) if "settings" in head else DETECT
-    return read_points(study, Path(head["data"]), head["client"], how)
+    limit, raise_it = 1e9 * head.get("max_memory", MAX_MEMORY), "raise it with --max-memory of `coreshot flower site`"
+    refuse_large(study, 1, limit, raise_it)  # before the records are read
+    points = read_points(study, Path(head["data"]), head["client"], how)
+    refuse_large(study, points.num_points, limit, raise_it)
+    return points
 
 
 def _refusal(study: Study, head: Mapping[str, Any], is_at_site: bool) -> dict[str, str] | None:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import numpy as np
+import safetensors
 import safetensors.numpy
 from flax import traverse_util
 from jaxtyping import Array, Float
@@ -26,6 +27,7 @@ from coreshot.models.networks import NETWORKS, Network
 from coreshot.storage import write_bytes
 from coreshot.types import Params, PRNGKey
 
+MAX_SIZE = 10**8  # inputs times outputs
 FOLDER = "CORESHOT_NETWORKS"  # environment variable with the files' folder; the current folder by default
 
 
@@ -49,17 +51,34 @@ def load_network(path: Path, sha256: str) -> tuple[Model, Params]:
             f"features: {path} does not exist; get the study's network, and put it there or set {FOLDER} to its folder."
         )
     data = path.read_bytes()
-    found = hashlib.sha256(data).hexdigest()
-    if found != sha256:
+    # The hash of what was found is not shown: the study chose the file's name, and may have chosen any file here.
+    if hashlib.sha256(data).hexdigest() != sha256:
         raise CoreshotError(
-            f"features: {path} has the SHA-256 {found[:12]}..., the study's network has {sha256[:12]}...; "
-            "get the right file."
+            f"features: {path} is not the study's network, whose SHA-256 is {sha256[:12]}...; get the right file."
         )
+    try:
+        return _parse_network(data, str(path))
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, safetensors.SafetensorError) as error:
+        if isinstance(error, CoreshotError):
+            raise
+        raise CoreshotError(
+            f"features: {path} is not a network that coreshot has written ({type(error).__name__}); "
+            "ask the coordinator for another."
+        ) from None
+
+
+def _parse_network(data: bytes, where: str) -> tuple[Model, Params]:
     length = int.from_bytes(data[:8], "little")
     header = json.loads(json.loads(data[8 : 8 + length])["__metadata__"]["coreshot"])
-    network: Network = decode_named(NETWORKS, header["network"], f"{path}", "network")
-    model = Model(network, "classification", tuple(header["input_shape"]), header["num_outputs"], 0.0, 1.0)
-    return model, traverse_util.unflatten_dict(safetensors.numpy.load(data), sep="/")
+    network: Network = decode_named(NETWORKS, header["network"], where, "network")
+    shape, num_outputs = tuple(map(int, header["input_shape"])), int(header["num_outputs"])
+    if min((*shape, num_outputs)) < 1 or math.prod(shape) * num_outputs > MAX_SIZE:
+        raise CoreshotError(f"{where}: inputs of {shape} or {num_outputs} outputs are no network; ask for another.")
+    model, arrays = Model(network, "classification", shape, num_outputs, 0.0, 1.0), safetensors.numpy.load(data)
+    wanted = {name: leaf.shape for name, leaf in traverse_util.flatten_dict(model.shapes(), sep="/").items()}
+    if {name: array.shape for name, array in arrays.items()} != wanted:
+        raise CoreshotError(f"{where}: its arrays are not those of the network that it describes; ask for another.")
+    return model, traverse_util.unflatten_dict(arrays, sep="/")
 
 
 @settings
@@ -70,6 +89,14 @@ class Frozen:
     dimension: Count  # of that layer
     file: str
     sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+
+    def __post_init__(self) -> None:
+        """The coordinator names the file, and must not reach what is outside of the site's folder of networks."""
+        parts = self.file.replace("\\", "/").split("/")
+        if ".." in parts or parts[0] == "" or ":" in self.file:
+            raise CoreshotError(
+                f"features: file = {self.file!r} leads out of the folder of networks; name a file inside it."
+            )
 
     def _loaded(self) -> tuple[Model, Params]:
         return load_network(Path(os.environ.get(FOLDER, ".")) / self.file, self.sha256)

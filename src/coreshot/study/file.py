@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from coreshot.config import NonNegative, Positive, decode, decode_named, has_setting, settings
+from coreshot.config import Count, NonNegative, Positive, decode, decode_named, has_setting, settings
 from coreshot.data.schema import Classes, Images, Table, parse_inputs, parse_target
 from coreshot.errors import CoreshotError
 from coreshot.learners import LEARNERS
@@ -17,6 +17,7 @@ from coreshot.methods.protocol import Method
 from coreshot.models import Model
 from coreshot.models.networks import NETWORKS
 from coreshot.study.study import Agreement, Study, decode_work
+from coreshot.visible import check_text
 
 FORMAT = 1
 NETWORK = {"name": "mlp", "hidden": [32], "activation": "relu"}  # of a study whose method has none
@@ -39,6 +40,8 @@ class Outline:
     prior_precision: NonNegative = 1.0
     noise_scale: Positive = 1.0
     seed: int = 0
+    max_records: Count = 10_000_000  # of one site: what it says of its number is not believed beyond this
+    max_input: Positive | None = None  # of the numbers in a site's points, scaled
 
 
 @dataclass(frozen=True)
@@ -74,6 +77,9 @@ def parse_study(text: str, where: str) -> StudyFile:
         values = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise CoreshotError(f"{where}: not valid TOML ({error}); mend that line.") from None
+    except RecursionError:
+        raise CoreshotError(f"{where}: its lists or tables are nested too deeply; it is no study.") from None
+    check_text(values, where)
     return StudyFile(text, _build_study(values, where))
 
 
@@ -106,6 +112,8 @@ def _build_study(values: Mapping[str, Any], where: str) -> Study:
         prior_precision=outline.prior_precision,
         noise_scale=outline.noise_scale,
         seed=outline.seed,
+        max_records=outline.max_records,
+        max_input=outline.max_input,
     )
     network = decode_named(NETWORKS, outline.network or NETWORK, f"{where}, network", "network")
     method = _for_table(_method(outline, where), inputs, agreement.model(network))

@@ -20,6 +20,7 @@ from coreshot.study.draft import Draft, DraftColumn, DraftTarget, LeftOut
 from coreshot.study.guess import IDENTIFIER, MIN_RECORDS, find_facts, guess_column
 from coreshot.study.guess_target import TargetChoice, guess_target
 from coreshot.study.looks import as_number, is_identifier_name, looks_like_date, looks_like_identifier
+from coreshot.visible import check_text
 
 
 @dataclass(frozen=True)
@@ -117,6 +118,7 @@ def refuse_a_record(header: Sequence[str], path: Path) -> list[str]:
                 f"{path}: entry {position} of its first line goes on over other lines, as with a quotation mark that "
                 "is not closed; give each column a name of one line."
             )
+        check_text(name, f"{path}: entry {position} of its first line")
         is_cell = looks_like_date(name) or math.isfinite(as_number(name)) or "@" in name
         if is_cell and not (is_count and name.isdecimal()):
             raise CoreshotError(

@@ -7,10 +7,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from coreshot.data.schema import Classes, Column, Quantity, Table
+from coreshot.errors import CoreshotError
 from coreshot.study.study import Study
 from coreshot.study.template import FILL_IN, GUESSED
 from coreshot.wire.messages import encode_message
 
+MAX_MEMORY = 8.0  # GB that a study may take at a site, unless the site says otherwise
 PROGRAM_BYTES = 300_000_000  # of coreshot itself, with the libraries that it loads; measured with a small study
 
 _OUTSIDE = {"refuse": "refused", "missing": "missing", "clip": "clipped"}
@@ -63,6 +65,16 @@ def site_needs(study: Study, num_records: int) -> SiteNeeds:
     for side in study.agreement.input_shape:
         size *= side
     return SiteNeeds(num_records, len(encoded), size + cost.num_bytes, cost.kept_in)
+
+
+def refuse_large(study: Study, num_records: int, max_bytes: float, how: str) -> None:
+    """A CoreshotError where so many records need more memory than the site gives; `how` to raise it."""
+    needed = PROGRAM_BYTES + site_needs(study, num_records).data_bytes
+    if needed > max_bytes:
+        raise CoreshotError(
+            f"study: needs about {needed / 1e9:,.1f} GB of memory or disk for {num_records:,} records, and this site's "
+            f"limit is {max_bytes / 1e9:,.1f} GB; {how}."
+        )
 
 
 def describe_inputs(table: Table) -> Iterator[tuple[str, str, str, int, str, str]]:

@@ -25,12 +25,16 @@ from coreshot.data.schema import Classes, Images, Quantity, Table, parse_inputs,
 from coreshot.errors import CoreshotError
 from coreshot.learners import LEARNERS, Learner
 from coreshot.methods import METHODS, OneShot
-from coreshot.methods.protocol import Method, OneRound
+from coreshot.methods.protocol import Claims, Content, Method, OneRound
 from coreshot.models import NETWORKS, Model, Network
 from coreshot.privacy.releases import Release
+from coreshot.study.limits import check_limits
 from coreshot.types import Kind, Points, PRNGKey
+from coreshot.visible import check_text
+from coreshot.wire.messages import Message
 
 HASH_FORMAT = 2  # raised when the canonical form, or a default of an existing setting, changes
+SCALED, UNSCALED = 10.0, 1e6  # the largest input that is believed: where the study scales inputs, and elsewhere
 PARTS = ("network", "learner", "method", "inputs", "target")
 
 
@@ -45,6 +49,8 @@ class Agreement:
     prior_precision: NonNegative  # of the isotropic Gaussian over the weights
     noise_scale: Positive = 1.0  # of the Gaussian likelihood; unused in classification
     seed: int = 0  # of the initial weights that all clients share
+    max_records: Count = 10_000_000  # of one client: what it says is not believed beyond this
+    max_input: Positive | None = None  # of the numbers in a client's points; None: see Study.largest_input
 
     def model(self, network: Network) -> Model:
         return Model(network, self.kind, self.input_shape, self.num_outputs, self.prior_precision, self.noise_scale)
@@ -59,6 +65,9 @@ class Study:
     method: Method
     inputs: Table | Images | None = None  # how records become inputs; None: they are arrays already
     target: Classes | Quantity | None = None
+
+    def __post_init__(self) -> None:
+        check_limits(self.agreement, self.network, self.method)
 
     @property
     def model(self) -> Model:
@@ -85,8 +94,37 @@ class Study:
 
     def check_records(self, points: Points, client: str) -> None:
         """A CoreshotError where the method cannot work with this client's records."""
+        is_exact = any(release.is_exact for release in self.releases)
+        if is_exact and points.num_points > self.agreement.max_records:  # of a private one the number is private
+            raise CoreshotError(
+                f"client {client}: has {points.num_points:,} records, and the study's max_records is "
+                f"{self.agreement.max_records:,}; agree on a higher limit."
+            )
         if isinstance(self.method, OneShot):
             self.method.check_records(self.model, points, client)
+
+    @property
+    def largest_input(self) -> float:
+        """Where the study scales the inputs, to -1 to 1, learned points may leave that range by a factor of ten."""
+        return self.agreement.max_input or (SCALED if self.inputs is not None else UNSCALED)
+
+    def read(self, client: str, message: Message) -> Content:
+        """What a client's message says, or a CoreshotError where it cannot be used or claims more than is believed."""
+        content, method = self.method.read(self.model, client, message), self.method
+        if not isinstance(method, Claims):
+            return content
+        claim, where = method.claim(content), f"client {client}, round {message.round}, {message.kind}"
+        if claim.num_records is not None and claim.num_records > self.agreement.max_records:
+            raise CoreshotError(
+                f"{where}: speaks for {claim.num_records:.3g} records, and the study believes no client beyond "
+                f"max_records = {self.agreement.max_records:,}; ask who sent it, or agree on a higher limit."
+            )
+        if claim.largest_input > self.largest_input:
+            raise CoreshotError(
+                f"{where}: its points go up to {claim.largest_input:.3g}, and the study's limit is "
+                f"{self.largest_input:g}; ask who sent it, or agree on another max_input."
+            )
+        return content
 
     @property
     def shared_key(self) -> PRNGKey:
@@ -101,6 +139,7 @@ class Study:
     @classmethod
     def from_dict(cls, values: Mapping[str, Any], where: str = "study") -> Study:
         """A table `learner` is short for the method one_shot with that learner."""
+        check_text(values, where)
         if ("learner" in values) == ("method" in values):
             raise CoreshotError(f"{where}: has a learner (one shot) or a method, not both and not neither; give one.")
         terms = {key: value for key, value in values.items() if key not in PARTS}

@@ -22,9 +22,12 @@ from jaxtyping import Array
 
 from coreshot.errors import CoreshotError
 from coreshot.privacy.releases import Release, parse_releases, releases_match
+from coreshot.visible import check_text
 
 FORMAT = 1
 MAX_HEADER = 1_000_000  # bytes of JSON; ours have a few thousand
+MAX_ROUND = 10**6
+MAX_NAME = 256  # characters of a kind, a client, a study and an array
 Tree = TypeVar("Tree")
 
 
@@ -146,12 +149,17 @@ def read_header(data: bytes, where: str = "") -> dict[str, Any]:
     if length > MAX_HEADER:
         raise _not_a_message(data, f"it claims a header of {length:,} bytes", where)
     try:
-        header = json.loads(json.loads(data[8 : 8 + length])["__metadata__"]["coreshot"])
+        outer = json.loads(data[8 : 8 + length])
+        header = json.loads(outer["__metadata__"]["coreshot"])
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise _not_a_message(data, error, where) from None
     expected = {"format": int, "kind": str, "round": int, "client": str, "study": str}
     if not isinstance(header, dict) or any(type(header.get(key)) is not kind for key, kind in expected.items()):
         raise _not_a_message(data, "its header lacks format, kind, round, client or study", where)
+    names = [header["kind"], header["client"], header["study"], *outer]
+    if max(map(len, names)) > MAX_NAME or not 0 <= header["round"] <= MAX_ROUND or abs(header["format"]) > MAX_ROUND:
+        raise _not_a_message(data, "a name in its header is too long, or a number too large", where)
+    check_text([header, list(outer)], f"{where and f'{where}: '}message of {len(data)} bytes")
     return header
 
 
