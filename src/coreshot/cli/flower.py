@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from coreshot.cli.options import DataPath, Overrides, SiteSettingsPath
+from coreshot.cli.options import DataPath, LedgerPath, Overrides, SiteSettingsPath
 from coreshot.cli.output import Json, print_now, print_result, print_run
 from coreshot.errors import CoreshotError
 
@@ -290,6 +290,7 @@ def site(
         float, typer.Option("--minutes", min=0.01, help="Stop the work on an answer after this time.")
     ] = 60.0,
     home: Annotated[Path, typer.Option("--home", help="The folder where Flower keeps its files.")] = Path("site"),
+    ledger: LedgerPath = None,
     insecure: Annotated[bool, typer.Option("--insecure", help="Do without TLS and keys, to try it out.")] = False,
     as_json: Json = False,
 ) -> None:
@@ -300,6 +301,7 @@ def site(
     """
     _need_flower()
     from coreshot.flower.federation import environment, site_command
+    from coreshot.privacy.release_ledger import ReleaseLedger
     from coreshot.storage import check_client_name
 
     if (ca is None or key is None) != insecure:
@@ -311,6 +313,7 @@ def site(
         "client-id": check_client_name(client),
         "data-path": str(data.resolve()),
         "seconds-limit": 60 * minutes,
+        "ledger": str(ReleaseLedger(ledger).path.resolve()),
     }
     if site_settings is not None:
         from coreshot.data.site_settings import read_site_settings

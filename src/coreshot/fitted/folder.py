@@ -29,7 +29,7 @@ from coreshot.fitted.posterior_file import posterior_bytes, read_posterior
 from coreshot.inference.protocol import Inference
 from coreshot.inference.registry import INFERENCES
 from coreshot.methods.protocol import Weighting
-from coreshot.storage import check_client_name, write_bytes
+from coreshot.storage import PRIVATE, check_client_name, write_bytes
 from coreshot.study.file import StudyFile, read_study_file
 from coreshot.wire.messages import read_header
 
@@ -123,7 +123,7 @@ def write_model(
     model = fit_contents(study, contents, inference, weighting, seed)
     write_bytes(path / "study.toml", study_file.text.encode())
     for client, data in ordered.items():
-        write_bytes(path / "coresets" / f"{client}.coreset", data)
+        write_bytes(path / "coresets" / f"{client}.coreset", data, PRIVATE)
     data = posterior_bytes(model.posterior)
     name = f"posterior-{hashlib.sha256(data).hexdigest()[:16]}.safetensors"
     write_bytes(path / name, data)
