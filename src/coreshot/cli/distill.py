@@ -74,12 +74,10 @@ def distill(
     from coreshot.privacy.release_ledger import ReleaseLedger
     from coreshot.runtime.site_answers import SiteAnswers
     from coreshot.storage import PRIVATE, check_client_name
-    from coreshot.study.file import read_study
-    from coreshot.study.site_records import check_study_points, read_study_records, refuse_telling_refusals
+    from coreshot.study.site_records import check_study_points, read_open_study, read_study_records
 
-    agreed, name = read_study(study), check_client_name(client or out.stem)
+    agreed, name = read_open_study(study), check_client_name(client or out.stem)
     refuse_existing(out)
-    refuse_telling_refusals(agreed)
     releases = ReleaseLedger(ledger)
     written = {"delimiter": delimiter, "decimal": decimal, "thousands": thousands, "encoding": encoding, "sheet": sheet}
     how = read_site_settings(site_settings, **written, allow=allow or ())

@@ -157,8 +157,10 @@ def _study_request(
     study: str, out: Path, wait: WaitPolicy, seed: int, clients: str | None, inference: str
 ) -> RunRequest:
     from coreshot.flower.runs import RunRequest
+    from coreshot.study.site_records import read_open_study
 
     names = _client_names(clients)
+    read_open_study(Path(study))
     settings = _inference_settings(study, inference)
     text = Path(study).read_text()
     return RunRequest(out=str(out), wait=wait, seed=seed, study=text, clients=names, inference=settings)
@@ -321,9 +323,9 @@ def site(
         read_site_settings(site_settings)
         config["site-settings"] = str(site_settings.resolve())
     if study is not None:
-        from coreshot.study.file import read_study
+        from coreshot.study.site_records import read_open_study
 
-        config["study-hash"] = read_study(study).hash
+        config["study-hash"] = read_open_study(study).hash
     home.mkdir(parents=True, exist_ok=True)
     command = site_command(superlink, config, str(ca.resolve()) if ca else "", str(key.resolve()) if key else "")
     print_result({"client": client, "superlink": superlink, "home": str(home)}, as_json, ())

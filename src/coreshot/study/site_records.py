@@ -12,7 +12,15 @@ from coreshot.data.site_settings import DETECT, SiteSettings
 from coreshot.data.validate import check_points
 from coreshot.errors import CoreshotError
 from coreshot.study import Study
+from coreshot.study.file import read_study
 from coreshot.types import Points
+
+
+def read_open_study(path: Path) -> Study:
+    """A study that sites are still to answer."""
+    study = read_study(path)
+    refuse_telling_refusals(study)
+    return study
 
 
 def refuse_telling_refusals(study: Study) -> None:
