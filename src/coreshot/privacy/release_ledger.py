@@ -179,8 +179,10 @@ class ReleaseLedger:
 
     def _read_key(self) -> bytes:
         path = self.path.with_name(f"{self.path.name}.key")
+        # Looked at first: a ledger has something in it only after its key was there.
+        is_used = self.path.exists() and self.path.stat().st_size > 0
         if not path.exists():
-            if self.path.exists() and self.path.stat().st_size:
+            if is_used:
                 raise CoreshotError(
                     f"ledger {self.path}: its key {path.name} is not beside it, so its data sets cannot be told; "
                     "restore the key from a copy."
@@ -232,8 +234,7 @@ class ReleaseLedger:
 
 def _create_key(path: Path) -> None:
     """Under its name only when it is whole; of two processes, both then use the first one's."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    temporary.unlink(missing_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.urandom(8).hex()}.tmp")
     with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, PRIVATE), "wb") as file:
         file.write(os.urandom(32))
         file.flush()
