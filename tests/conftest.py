@@ -8,6 +8,7 @@ import io
 import json
 import os
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -68,6 +69,15 @@ def pytest_configure(config: pytest.Config) -> None:
             if not entry.with_name(entry.name.removesuffix("-cache") + "-atime").exists():
                 entry.unlink()
     configure_jax(**COMPILATION, jax_compilation_cache_dir=str(cache))
+    os.environ["CORESHOT_LEDGER"] = str(Path(tempfile.mkdtemp(prefix="coreshot-tests-")) / "ledger.sqlite")
+
+
+@pytest.fixture(autouse=True)
+def ledger_path(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Each test has a ledger of its own, which is not there before something is released."""
+    path = tmp_path_factory.getbasetemp() / f"ledger-{os.urandom(8).hex()}" / "ledger.sqlite"
+    monkeypatch.setenv("CORESHOT_LEDGER", str(path))
+    return path
 
 
 # Where shapes in signatures are checked: these folders call every function; elsewhere the same ones run many times.

@@ -32,7 +32,8 @@ def distill(
     """A client's side: its data in, the one message that leaves out. x is [points, ...]; y is classes, or targets.
 
     A learner that takes long continues from the state in the file `keep`, if that is of the same work, and saves its
-    own there; after `stop` is set it ends with a StoppedError.
+    own there; after `stop` is set it ends with a StoppedError. A private study draws new noise at each call: the site's
+    ledger, which keeps that to one draw, is that of the command `coreshot distill`.
     """
     terms = study.agreement
     points = check_points(

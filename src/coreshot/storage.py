@@ -13,14 +13,24 @@ from coreshot.errors import CoreshotError
 CLIENT_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._ -]{0,63}")
 
 
-def write_bytes(path: Path, data: bytes) -> None:
+PRIVATE = 0o600  # the mode of a file that is for its owner alone
+
+
+def write_bytes(path: Path, data: bytes, mode: int = 0o666) -> None:
+    """The mode is what the process's umask leaves of it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    with temporary.open("wb") as file:
+    temporary.unlink(missing_ok=True)  # of a killed process with the same number; its mode may be another
+    with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
         file.write(data)
         file.flush()
         os.fsync(file.fileno())
     os.replace(temporary, path)
+
+
+def write_private(path: Path, data: bytes) -> None:
+    """For what was computed from records, and for keys: no other user of the machine can read it."""
+    write_bytes(path, data, PRIVATE)
 
 
 def write_json(path: Path, value: Any) -> None:

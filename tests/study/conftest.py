@@ -60,6 +60,21 @@ def study_path(tmp_path):
     return path
 
 
+def make_private(text, epsilon=2.0, delta=1e-5):
+    """The same study with noise, and without a refusal that one record could cause."""
+    text = text.replace('name = "spectral"\nmax_bytes = 2_000', 'name = "private_spectral"')
+    text = text.replace("range = [20, 100]\n", 'range = [20, 100]\noutside = "clip"\n')
+    text = text.replace('values = ["f", "m"]\n', 'values = ["f", "m"]\noutside = "missing"\n')
+    return f"{text}\n[privacy]\nepsilon = {epsilon}\ndelta = {delta}\n"
+
+
+@pytest.fixture
+def private_path(tmp_path):
+    path = tmp_path / "private.toml"
+    path.write_text(make_private(STUDY))
+    return path
+
+
 @pytest.fixture
 def write_site(tmp_path):
     def write(name, count=60, seed=0, change=lambda lines: lines):

@@ -32,12 +32,12 @@ def cut_off_at(monkeypatch):
         count = iter(range(MAX_STEPS))
         write, unlink = model_folder.write_bytes, Path.unlink
 
-        def cut_write(path, data):
+        def cut_write(path, data, mode=0o666):
             if next(count) == number:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.with_name(f".{path.name}.1.tmp").write_bytes(data[: len(data) // 2])
                 raise CutOffError
-            write(path, data)
+            write(path, data, mode)
 
         def cut_unlink(path, missing_ok=False):
             if next(count) == number:

@@ -156,10 +156,10 @@ def test_a_point_estimate_claims_no_uncertainty(coreshot, study_path, write_site
     assert list(rows_of(tmp_path / "p.csv")[0]) == ["record", "predicted", "probability of no", "probability of yes"]
 
 
-def test_a_private_model_knows_its_usual_novelty_too(coreshot, study_path, write_site, tmp_path):
+def test_a_private_model_knows_its_usual_novelty_too(coreshot, private_path, write_site, tmp_path):
     """With hardly any noise. Rows have norm one there, and the constant feature is another one."""
-    text = study_path.read_text().replace('name = "spectral"\nmax_bytes = 2_000', 'name = "private_spectral"')
-    study_path.write_text(text + "\n[privacy]\nepsilon = 32.0\ndelta = 1e-5\n")
+    study_path = private_path
+    study_path.write_text(study_path.read_text().replace("epsilon = 2.0", "epsilon = 32.0"))
     site = write_site("a", count=3000)
     coreshot("distill", study_path, site, "--out", "a.coreset")
     coreshot("fit", "a.coreset", "--study", study_path, "--out", "model")

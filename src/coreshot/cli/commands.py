@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from coreshot.cli.audit import audit
+from coreshot.cli.budget import budget_app
 from coreshot.cli.data import data_app
 from coreshot.cli.distill import distill
 from coreshot.cli.evaluate import evaluate
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from coreshot.experiments.preset import Preset
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False)
+app.add_typer(budget_app, name="budget")
 app.add_typer(data_app, name="data")
 app.add_typer(flower_app, name="flower")
 app.add_typer(key_app, name="key")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from coreshot.cli.options import DataPath, MaxMemory, SiteSettingsPath, StudyPath
+from coreshot.cli.options import DataPath, LedgerPath, MaxMemory, SiteSettingsPath, StudyPath
 from coreshot.cli.output import (
     Json,
     print_now,
@@ -29,9 +29,11 @@ from coreshot.cli.records import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from coreshot.data.files import EncodedRecords
+    from coreshot.runtime.site_answers import SiteAnswers
     from coreshot.study import Study
-    from coreshot.wire.signatures import Key
 
 RAISE = "ask the coordinator for a smaller study, or raise it with --max-memory"
 
@@ -52,6 +54,7 @@ def distill(
     ] = None,
     max_memory: MaxMemory = None,
     site_settings: SiteSettingsPath = None,
+    ledger: LedgerPath = None,
     delimiter: Delimiter = None,
     decimal: Decimal = None,
     thousands: Thousands = None,
@@ -65,21 +68,26 @@ def distill(
 
     How the file is written is detected and shown. A column that cannot be what the study means stops the work.
 
+    What leaves is noted in this site's ledger first. A private study that was answered before is not computed again:
+    the same bytes are written. A total (`coreshot budget set`) that the study would pass stops the work.
+
     A slow learner shows how much time is left; Ctrl-C stops it, and the same command continues where it stopped.
 
     Example: coreshot distill study.toml patients.csv --out site.coreset
     """
     from coreshot.data.site_settings import read_site_settings
     from coreshot.privacy.promise import promise
-    from coreshot.storage import check_client_name
-    from coreshot.study.file import read_study
+    from coreshot.privacy.release_ledger import ReleaseLedger
+    from coreshot.runtime.site_answers import SiteAnswers
+    from coreshot.storage import PRIVATE, check_client_name
     from coreshot.study.overview import MAX_MEMORY, refuse_large
-    from coreshot.study.site_records import read_study_records
-    from coreshot.wire.signatures import read_key
+    from coreshot.study.site_records import check_study_points, read_open_study, read_study_records
+    from coreshot.wire.signatures import read_key, sign_message
 
     signer = read_key(key) if key else None
-    agreed, name = read_study(study), check_client_name(client or out.stem)
+    agreed, name = read_open_study(study), check_client_name(client or out.stem)
     refuse_existing(out)
+    releases = ReleaseLedger(ledger)
     written = {"delimiter": delimiter, "decimal": decimal, "thousands": thousands, "encoding": encoding, "sheet": sheet}
     how = read_site_settings(site_settings, **written, allow=allow or ())
     limit = 1e9 * (MAX_MEMORY if max_memory is None else max_memory)
@@ -87,7 +95,11 @@ def distill(
     records = read_study_records(agreed, data, how=how, show_values=show_values)
     refuse_large(agreed, len(records.x), limit, RAISE)
     report_records(data, records, how, show_values, as_json)
-    message = _distilled(agreed, records, name, seed, out, signer)
+    site = SiteAnswers(releases, agreed, data, check_study_points(agreed, records.x, records.y, name))
+    message, is_kept = site.send_once(name, lambda: _compute(agreed, records, name, seed, _unfinished(out)))
+    message = sign_message(message, signer) if signer is not None else message
+    write_new(out, message, PRIVATE)
+    _unfinished(out).unlink(missing_ok=True)
     values = {
         "coreset": str(out),
         "client": name,
@@ -95,31 +107,58 @@ def distill(
         "records": len(records.x),
         "promise": promise(agreed.releases),
     }
-    parts = list(value_lines(values))
+    parts = [*value_lines(values), *_remarks(agreed, len(records.x), site, is_kept)]
     values["read_as"] = records.read_as  # people have read it above
-    if len(records.x) == 1 and any(release.is_exact for release in agreed.releases):
-        parts.append("warning: this file is computed from one record, without noise, and may reveal that record.")
+    values["is_repeated"] = is_kept
     print_result(values, as_json, parts)
 
 
-def _distilled(study: Study, records: EncodedRecords, client: str, seed: int, out: Path, signer: Key | None) -> bytes:
-    """The message, which is also written to `out`. A run that is stopped keeps its state in a file beside `out`."""
+def _remarks(study: Study, num_records: int, site: SiteAnswers, is_kept: bool) -> Iterator[str]:
+    from coreshot.privacy.release_ledger import EVERYTHING, private_epsilon
+
+    if is_kept:
+        yield (
+            "repeated: this site has answered this study on these records before, and these are the same numbers; "
+            "no new noise was drawn."
+        )
+    if not site.share.is_exact:
+        shares, total = [entry.share for entry in site.ledger.entries()], site.ledger.totals().get(EVERYTHING)
+        epsilon, at = private_epsilon(shares, total.delta if total else None)
+        of_total = f" of this site's total of {total.epsilon:g}" if total else ""
+        yield f"released so far: epsilon {epsilon:.4g}{of_total} at delta {at:.3g} (`coreshot budget show`)"
+    delta = max((release.delta or 0.0 for release in study.releases), default=0.0)
+    if delta * num_records > 1:
+        yield (
+            f"warning: delta is {delta:.3g}, above 1 / {num_records} records; a mechanism that shows one record in "
+            f"{num_records} as it is would keep that promise. Ask for a study with a delta far below "
+            f"{1 / num_records:.1g}."
+        )
+    if num_records == 1 and any(release.is_exact for release in study.releases):
+        yield "warning: this file is computed from one record, without noise, and may reveal that record."
+
+
+def _unfinished(out: Path) -> Path:
+    """Where a run that is stopped keeps its state."""
+    return out.with_name(f"{out.name}.unfinished")
+
+
+def _compute(study: Study, records: EncodedRecords, client: str, seed: int, keep: Path) -> bytes:
+    """The message. A run that is stopped keeps its state in the file `keep`."""
     import threading
     from contextlib import nullcontext
 
     from coreshot.api import distill as make_coreset
     from coreshot.runtime.compilation import keep_compiled
     from coreshot.runtime.resumable import StoppedError, stop_on_interrupt
-    from coreshot.wire.signatures import sign_message
 
-    keep, stop = out.with_name(f"{out.name}.unfinished"), threading.Event()
+    stop = threading.Event()
     # Only a learner with several chunks can stop between them; Ctrl-C ends everything else at once.
     is_slow = study.learner is not None and study.learner.num_chunks > 1
     if is_slow:
         keep_compiled()
     try:
         with working(as_json=True) as progress, stop_on_interrupt(stop) if is_slow else nullcontext():
-            message = make_coreset(
+            return make_coreset(
                 study, records.x, records.y, client=client, seed=seed, progress=progress, keep=keep, stop=stop
             )
     except StoppedError:
@@ -129,8 +168,3 @@ def _distilled(study: Study, records: EncodedRecords, client: str, seed: int, ou
             kept = "this study's work cannot be cut, and will begin anew"
         print_now(f"coreshot: stopped; {kept}.", as_json=True)
         raise typer.Exit(1) from None
-    if signer is not None:
-        message = sign_message(message, signer)
-    write_new(out, message)
-    keep.unlink(missing_ok=True)
-    return message

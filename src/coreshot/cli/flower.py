@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from coreshot.cli.options import DataPath, MaxMemory, Overrides, SiteSettingsPath
+from coreshot.cli.options import DataPath, LedgerPath, MaxMemory, Overrides, SiteSettingsPath
 from coreshot.cli.output import Json, print_now, print_result, print_run
 from coreshot.errors import CoreshotError
 
@@ -157,8 +157,10 @@ def _study_request(
     study: str, out: Path, wait: WaitPolicy, seed: int, clients: str | None, inference: str
 ) -> RunRequest:
     from coreshot.flower.runs import RunRequest
+    from coreshot.study.site_records import read_open_study
 
     names = _client_names(clients)
+    read_open_study(Path(study))
     settings = _inference_settings(study, inference)
     text = Path(study).read_text()
     return RunRequest(out=str(out), wait=wait, seed=seed, study=text, clients=names, inference=settings)
@@ -291,6 +293,7 @@ def site(
         float, typer.Option("--minutes", min=0.01, help="Stop the work on an answer after this time.")
     ] = 60.0,
     home: Annotated[Path, typer.Option("--home", help="The folder where Flower keeps its files.")] = Path("site"),
+    ledger: LedgerPath = None,
     insecure: Annotated[bool, typer.Option("--insecure", help="Do without TLS and keys, to try it out.")] = False,
     as_json: Json = False,
 ) -> None:
@@ -301,6 +304,7 @@ def site(
     """
     _need_flower()
     from coreshot.flower.federation import environment, site_command
+    from coreshot.privacy.release_ledger import ReleaseLedger
     from coreshot.storage import check_client_name
 
     if (ca is None or key is None) != insecure:
@@ -312,6 +316,7 @@ def site(
         "client-id": check_client_name(client),
         "data-path": str(data.resolve()),
         "seconds-limit": 60 * minutes,
+        "ledger": str(ReleaseLedger(ledger).path.resolve()),
     }
     if site_settings is not None:
         from coreshot.data.site_settings import read_site_settings
@@ -321,9 +326,9 @@ def site(
     if max_memory is not None:
         config["max-memory"] = max_memory
     if study is not None:
-        from coreshot.study.file import read_study
+        from coreshot.study.site_records import read_open_study
 
-        config["study-hash"] = read_study(study).hash
+        config["study-hash"] = read_open_study(study).hash
     home.mkdir(parents=True, exist_ok=True)
     command = site_command(superlink, config, str(ca.resolve()) if ca else "", str(key.resolve()) if key else "")
     print_result({"client": client, "superlink": superlink, "home": str(home)}, as_json, ())

@@ -24,6 +24,13 @@ SiteSettingsPath = Annotated[
     Path | None,
     typer.Option("--site-settings", help="A TOML file that says how this site's file is written; it never leaves."),
 ]
+LedgerPath = Annotated[
+    Path | None,
+    typer.Option(
+        "--ledger",
+        help="This site's ledger of releases; the default is CORESHOT_LEDGER, or a file in your data folder.",
+    ),
+]
 ModelPath = Annotated[Path, typer.Argument(metavar="MODEL", help="A folder that `coreshot fit` has written.")]
 Seeds = Annotated[
     str | None, typer.Option("--seeds", help="The seeds to run, such as 0,1; the default is the preset's.")

@@ -148,10 +148,10 @@ def refuse_existing(path: Path) -> None:
         raise CoreshotError(f"{path}: is there already; use another name, or remove it.")
 
 
-def write_new(path: Path, data: bytes) -> None:
+def write_new(path: Path, data: bytes, mode: int = 0o666) -> None:
     from coreshot.storage import write_bytes
 
     try:
-        write_bytes(path, data)
+        write_bytes(path, data, mode)
     except OSError as error:
         raise CoreshotError(f"{path}: cannot be written ({error.strerror}); choose another place.") from None

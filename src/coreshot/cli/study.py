@@ -186,12 +186,14 @@ def check(study: StudyPath, as_json: Json = False) -> None:
     """
     from coreshot.study.file import read_study_file, read_study_text
     from coreshot.study.overview import find_marks, site_needs
+    from coreshot.study.site_records import refuse_telling_refusals
     from coreshot.study.template import FILL_IN
 
     marks = find_marks(read_study_text(study))
     to_fill_in = [mark for mark in marks if mark.word == FILL_IN]
     try:
         found = read_study_file(study).study
+        refuse_telling_refusals(found)
         _try_out(found)
     except CoreshotError:
         if to_fill_in:  # which explains the mistake

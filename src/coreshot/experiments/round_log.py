@@ -12,7 +12,7 @@ from coreshot.methods.protocol import State
 from coreshot.progress import Progress
 from coreshot.runtime.checkpoint import decode_checkpoint, encode_checkpoint
 from coreshot.runtime.simulate import Exchange
-from coreshot.storage import write_bytes
+from coreshot.storage import write_private
 from coreshot.wire.ledger import Ledger
 
 CHECKPOINT_EVERY = 10  # rounds
@@ -83,4 +83,4 @@ class Watch:
         if log.state.round % self.evaluate_every == 0 or log.state.round == log.state.end:
             self.measure()
         if log.state.round % CHECKPOINT_EVERY == 0 or log.state.round == log.state.end:
-            write_bytes(checkpoint_path(self.folder), log.to_bytes())
+            write_private(checkpoint_path(self.folder), log.to_bytes())

@@ -38,7 +38,7 @@ from coreshot.inference.protocol import Inference
 from coreshot.inference.registry import INFERENCES
 from coreshot.methods.glm import SiteMessage
 from coreshot.methods.protocol import Content, Weighting
-from coreshot.storage import check_client_name, write_bytes
+from coreshot.storage import PRIVATE, check_client_name, write_bytes
 from coreshot.study.file import StudyFile, read_study_file
 from coreshot.wire.messages import read_header
 from coreshot.wire.signatures import Roster, check_roster, check_senders
@@ -139,7 +139,7 @@ def write_model(
     model = fit_contents(study, contents, inference, weighting, seed)
     write_bytes(path / "study.toml", study_file.text.encode())
     for client, data in ordered.items():
-        write_bytes(path / "coresets" / f"{client}.coreset", data)
+        write_bytes(path / "coresets" / f"{client}.coreset", data, PRIVATE)
     data = posterior_bytes(model.posterior)
     name = f"posterior-{hashlib.sha256(data).hexdigest()[:16]}.safetensors"
     write_bytes(path / name, data)

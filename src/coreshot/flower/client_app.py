@@ -24,6 +24,7 @@ INBOX = "coreshot-inbox"
 REASONS = {  # by the kind of the worker's answer
     "unfit": "its data do not fit the study (its own log says why)",
     "error": "its work failed (its own log says why)",
+    "spent": "its privacy budget allows no further answer (its own log says why)",
     "strange": "it has agreed to another study than this",
     "unmasked": "it takes part in no secure sum over a network; leave num_sharers out of the study",
 }
@@ -101,6 +102,7 @@ def _answer_at_site(request: WorkRequest, inbox: Sequence[bytes], config: Any) -
     }
     head |= {"agreed": str(config["study-hash"])} if "study-hash" in config else {}
     head |= {"max_memory": float(config["max-memory"])} if "max-memory" in config else {}
+    head |= {"ledger": str(config["ledger"])} if "ledger" in config else {}
     head |= {"settings": str(config["site-settings"])} if "site-settings" in config else {}
     worker = Worker()
     try:

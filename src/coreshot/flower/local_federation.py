@@ -86,5 +86,9 @@ def write_sites(folder: Path, preset: Preset, seed: int, num_sites: int | None) 
 def start_site(federation: Federation, name: str) -> None:
     home, authority = federation.folder / "sites" / name, federation.certificate
     key = str(Path(authority).parent / "sites" / f"{name}.key") if authority else ""
-    config: dict[str, str | float] = {"client-id": name, "data-path": str((home / "data.npz").resolve())}
+    config: dict[str, str | float] = {
+        "client-id": name,
+        "data-path": str((home / "data.npz").resolve()),
+        "ledger": str((home / "ledger.sqlite").resolve()),  # its data are a benchmark's: not the user's own ledger
+    }
     federation.start(name, site_command(federation.address, config, authority, key), home)

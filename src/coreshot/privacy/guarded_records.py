@@ -45,12 +45,20 @@ class Records:
     mechanism gets the records, and the caller gets its result.
     """
 
-    def __init__(self, points: Points, releases: Sequence[Release]) -> None:
+    def __init__(self, points: Points, releases: Sequence[Release], taken: Mapping[str, int] | None = None) -> None:
+        """`taken` are the steps of each release that were taken before, in earlier answers of the same study."""
         self._points = points
         self._releases = {release.name: release for release in releases}
         self._used: set[str] = set()
         # How many steps mechanisms may still take.
-        self._left = {release.name: release.num_steps for release in releases}
+        self._left = {release.name: release.num_steps - (taken or {}).get(release.name, 0) for release in releases}
+        self._left_before = dict(self._left)
+
+    @property
+    def steps_taken(self) -> dict[str, int]:
+        """By release: how many steps mechanisms have taken on this object; zero is left out."""
+        taken = {name: before - self._left[name] for name, before in self._left_before.items()}
+        return {name: steps for name, steps in taken.items() if steps}
 
     @property
     def num_points(self) -> int:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from coreshot.methods.protocol import OnChunk
 from coreshot.privacy.guarded_records import guard_records
-from coreshot.storage import read_json, write_bytes, write_json
+from coreshot.storage import read_json, write_json, write_private
 from coreshot.study import Study
 from coreshot.types import Points, PRNGKey
 from coreshot.wire.messages import Message, encode_message
@@ -62,7 +62,7 @@ class ReplyStore(MutableMapping[tuple[int, str], Reply]):
     def __setitem__(self, key: tuple[int, str], reply: Reply) -> None:
         path = self._path(key)
         write_json(path.with_suffix(".json"), {"seconds": reply.seconds, "notes": reply.notes})
-        write_bytes(path, reply.data)  # last: its presence says that both are whole
+        write_private(path, reply.data)  # last: its presence says that both are whole
 
     def __delitem__(self, key: tuple[int, str]) -> None:
         raise TypeError("run directories are append-only")

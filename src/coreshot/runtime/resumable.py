@@ -32,7 +32,7 @@ from coreshot.models import Model
 from coreshot.privacy.guarded_records import Local, Records
 from coreshot.privacy.releases import Release
 from coreshot.runtime.checkpoint import decode_checkpoint, encode_checkpoint, read_words
-from coreshot.storage import write_bytes
+from coreshot.storage import write_private
 from coreshot.study import Study
 from coreshot.types import Coreset, Points, PRNGKey
 from coreshot.wire.point_coding import PointCoding
@@ -122,7 +122,7 @@ class Resumable:
         is_exact = all(release.is_exact for release in self._learner.releases(model))
         if self._learner.can_resume and is_exact:
             words = {"chunk": self._chunk, "work": self._work}
-            write_bytes(self._path, encode_checkpoint(saved_part(state), words))
+            write_private(self._path, encode_checkpoint(saved_part(state), words))
 
 
 def saved_part(state: State) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 It answers jobs from its standard input until that ends. A job and its answer are a line of JSON and the bytes that it
 announces: points and messages as safetensors. Nothing is written to disk. At a site, a job names the file that holds
-the records instead, so that no other process has them.
+the records instead, so that no other process has them, and its answer goes through the site's ledger.
 """
 
 from __future__ import annotations
@@ -20,8 +20,10 @@ import safetensors.numpy
 from coreshot.data.site_settings import DETECT, read_site_settings
 from coreshot.errors import CoreshotError
 from coreshot.methods.protocol import SecureSum
+from coreshot.privacy.release_ledger import BudgetError, ReleaseLedger
 from coreshot.runtime.compilation import keep_compiled
 from coreshot.runtime.replies import compute_replies
+from coreshot.runtime.site_answers import SiteAnswers
 from coreshot.runtime.worker_process import read_frame, write_frame
 from coreshot.study import Study
 from coreshot.study.overview import MAX_MEMORY, refuse_large
@@ -44,27 +46,43 @@ def key_words(key: PRNGKey) -> list[int]:
 
 
 def answer_job(head: Mapping[str, Any], parts: Sequence[bytes], answers: IO[bytes]) -> None:
-    study, client, is_at_site = Study.from_dict(head["study"]), head["client"], "data" in head
-    if refusal := _refusal(study, head, is_at_site):
-        write_frame(answers, refusal)
-        return
-    try:
-        points = _site_points(study, head) if is_at_site else _points(parts[-1])
-    except CoreshotError as error:
-        write_frame(answers, {"kind": "unfit", "error": str(error)})
-        return
-    inbox = [decode_message(data, study_hash=study.hash) for data in (parts if is_at_site else parts[:-1])]
+    study = Study.from_dict(head["study"])
     key = jax.random.wrap_key_data(jax.numpy.asarray(head["key"], jax.numpy.uint32))
+    if "data" in head:
+        _answer_at_site(key, study, head, parts, answers)
+        return
+    inbox = [decode_message(data, study_hash=study.hash) for data in parts[:-1]]
     try:
         [(_, reply)] = compute_replies(
-            key, study, {client: points}, inbox, lambda _: write_frame(answers, {"kind": "chunk"})
+            key, study, {head["client"]: _points(parts[-1])}, inbox, lambda _: write_frame(answers, {"kind": "chunk"})
         )
-        if is_at_site:  # a message that cannot be used does not leave the site
-            study.read(client, decode_message(reply.data, study_hash=study.hash))
     except CoreshotError as error:
         write_frame(answers, {"kind": "error", "error": str(error)})
         return
     write_frame(answers, {"kind": "reply", "notes": reply.notes}, [reply.data])
+
+
+def _answer_at_site(
+    key: PRNGKey, study: Study, head: Mapping[str, Any], inbox: Sequence[bytes], answers: IO[bytes]
+) -> None:
+    if refusal := _refusal(study, head):
+        write_frame(answers, refusal)
+        return
+    try:
+        points = _site_points(study, head)
+    except CoreshotError as error:
+        write_frame(answers, {"kind": "unfit", "error": str(error)})
+        return
+    try:
+        ledger = ReleaseLedger(Path(head["ledger"]) if "ledger" in head else None)
+        site = SiteAnswers(ledger, study, Path(head["data"]), points)
+        data, notes = site.reply(key, head["client"], inbox, lambda _: write_frame(answers, {"kind": "chunk"}))
+    except BudgetError as error:
+        write_frame(answers, {"kind": "spent", "error": str(error)})
+    except CoreshotError as error:
+        write_frame(answers, {"kind": "error", "error": str(error)})
+    else:
+        write_frame(answers, {"kind": "reply", "notes": notes}, [data])
 
 
 def _site_points(study: Study, head: Mapping[str, Any]) -> Points:
@@ -76,12 +94,12 @@ def _site_points(study: Study, head: Mapping[str, Any]) -> Points:
     return points
 
 
-def _refusal(study: Study, head: Mapping[str, Any], is_at_site: bool) -> dict[str, str] | None:
+def _refusal(study: Study, head: Mapping[str, Any]) -> dict[str, str] | None:
     """Why a site does not work on this study, before its records are read; None: it does."""
     agreed = head.get("agreed", study.hash)
     if agreed != study.hash:
         return {"kind": "strange", "error": f"asked for study {study.hash}, but this site has agreed to {agreed}"}
-    if is_at_site and isinstance(study.method, SecureSum) and study.method.num_sharers is not None:
+    if isinstance(study.method, SecureSum) and study.method.num_sharers is not None:
         # Here the masks come from the server's key, so over a network the server could remove them. What remains is a
         # share of the noise, which protects nothing.
         why = "asked for a part of a secure sum, which coreshot only simulates; leave num_sharers out"

@@ -15,7 +15,8 @@ name = "glm" # {{what}}, on the columns and products of them
 # max_bytes = 9_000 # of a site's file, at most; without it, as many as predictions need
 # dimension = {{dimension}} # features: {{dimension}} columns with their categories are the least; then no products
 
-# For differential privacy of single records, in place of the lines above:
+# For differential privacy of single records, in place of the lines above, and outside = "missing" or "clip" in each
+# column (and "clip" in a quantity):
 # [method]
 # name = "private_spectral"
 # features = {_RANDOM_FEATURES}
