@@ -136,11 +136,19 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """The tests of a file run in one process: they share what they have compiled."""
+    """The tests of a file run in one process: they share what they have compiled.
+
+    So do all federations. They wait more than they compute, and only one of them at a time takes memory.
+    """
     from xdist.scheduler import LoadFileScheduling
 
+    class FederationsTogether(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file = super()._split_scope(nodeid)
+            return "federations" if Path(file).name in FEDERATIONS else file
+
     config.option.loadscopereorder = False  # it would put files of few tests last, and the longest are among them
-    return LoadFileScheduling(config, log)
+    return FederationsTogether(config, log)
 
 
 TINY_MOONS = """
@@ -188,6 +196,14 @@ SLOW = {
     "test_wide_networks.py",
 }
 LONGEST = {"test_learners.py", "test_dp_sgd.py", "test_private_learners.py", "test_audit.py"}
+# Files that start a SuperLink, sites or Ray.
+FEDERATIONS = {
+    "test_failures.py",
+    "test_forgetting.py",
+    "test_ray.py",
+    "test_restart.py",
+    "test_secure_federation.py",
+}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -197,6 +213,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("slow")
     items.sort(key=lambda item: item.path.name not in LONGEST)
     items.sort(key=lambda item: item.path.parent.name not in ("flower", "e2e"))
+    items.sort(key=lambda item: item.path.name not in FEDERATIONS)
 
 
 @pytest.fixture(scope="session")
