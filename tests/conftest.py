@@ -48,7 +48,8 @@ COMPILATION = {
 }
 # XLA's older way to compile fusions takes half the time. Processes that tests start take it from the environment.
 EMITTERS = "xla_cpu_use_fusion_emitters"
-os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --{EMITTERS}=false".strip()
+if EMITTERS not in os.environ.get("XLA_FLAGS", ""):  # a worker has it from its controller
+    os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --{EMITTERS}=false".strip()
 
 
 def configure_jax(**settings: Any) -> None:
