@@ -42,6 +42,7 @@ EXAMPLES = {
     },
     "fed_avg": FED_AVG,
     "fed_pa": {**FED_AVG, "num_samples": 2, "shrinkage": 0.1, "burn_in_rounds": 1},
+    "glm": {"dimension": 5},
     "mime": {**ROUNDS, "base_optimizer": SGD, "server_step_size": 1.0, "gradient_batch_size": 3},
     "one_shot": {"learner": {"name": "class_mean", "num_points": 2}},
     "private_fed_avg": {**FED_AVG, "privacy": PRIVACY, "sampling_rate": 0.3, "clip_norm": 1.0},

@@ -12,7 +12,15 @@ from coreshot.study.file import read_study
 FILES = {name: content for name, (content, _) in {**WORK, **STOP}.items()}
 UNREADABLE = {
     *("twice.csv", "no-header.csv", "no-header-twice.csv", "ragged.csv", "comma-in-a-cell.csv", "open-quote.csv"),
-    *("header-only.csv", "nothing.csv", "nul.csv", "two-readings.csv", "two-sheets.xlsx", "no-excel.xlsx"),
+    *(
+        "open-quote-in-the-header.csv",
+        "header-only.csv",
+        "nothing.csv",
+        "nul.csv",
+        "two-readings.csv",
+        "two-sheets.xlsx",
+        "no-excel.xlsx",
+    ),
     *("cut.parquet", "table.sas7bdat", "one-class.csv", "names.csv"),  # the last two lack a class, or the target
 }
 

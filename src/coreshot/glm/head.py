@@ -147,31 +147,39 @@ def _usual(centred: Centred, root: Float[np.ndarray, "slopes slopes"]) -> float:
 
 
 def _fit_classes(centred: Centred, sums: Summary, basis: np.ndarray, like: Head | None) -> Head:
-    freedom = sums.num_outputs - 1
-    linear = (
-        like.linear_log_ridges
-        if like is not None and like.linear_log_ridges is not None
-        else _search(_linear_evidence(centred, freedom), _first_ridges(centred), SWEEPS)
-    )
-    discriminant = _discriminant(centred, np.exp(linear)[centred.groups])
     # The standard basis mixes slopes among themselves and into the intercept, which the quadratics do not have.
     slopes_basis = basis[1:, 1:]
     precisions = slopes_basis.T @ sums.precisions @ slopes_basis
     shift = slopes_basis.T @ sums.shift
-    logistic = _Logistic(precisions, shift, discriminant, centred.groups)
-    if like is None:
-        log_ridges, trust = logistic.search(_first_ridges(centred))
-    else:
-        log_ridges, trust = like.log_ridges, like.trust
+    priors = _candidate_priors(centred, sums.num_outputs - 1) if like is None else [_settled(like)]
+    found = []
+    for linear in priors:
+        discriminant = _discriminant(centred, np.exp(linear)[centred.groups])
+        logistic = _Logistic(precisions, shift, discriminant, centred.groups)
+        log_ridges, trust = logistic.search(_first_ridges(centred)) if like is None else (like.log_ridges, like.trust)
+        found.append((logistic.evidence(trust, log_ridges), log_ridges, trust, linear, logistic))
+    _, log_ridges, trust, linear, logistic = max(found, key=lambda one: one[0])
     slopes = logistic.solve(log_ridges, trust).slopes
     # A prior around the discriminant is no knowledge of its own: there, the discriminant's ridge bounds the precision.
-    bounded = np.minimum(log_ridges, linear) if trust > 0 else log_ridges
+    bounded = np.minimum(log_ridges, linear) if trust > 0 and len(precisions) == 1 else log_ridges
     roots = np.stack([_inverse(factor) for factor in logistic.solve(bounded, trust).factors])
     leverage_root = _inverse(_factor(centred.gram, np.exp(linear)[centred.groups]))
     intercepts = _intercepts(centred, sums, slopes, roots)
-    return Head(
-        basis, slopes, intercepts, roots, leverage_root, 1.0, _usual(centred, leverage_root), log_ridges, trust, linear
-    )
+    usual = _usual(centred, leverage_root)
+    return Head(basis, slopes, intercepts, roots, leverage_root, 1.0, usual, log_ridges, trust, linear)
+
+
+def _candidate_priors(centred: Centred, freedom: int) -> list[LogRidges]:
+    """Ridges of the discriminant: those of maximal evidence, and the same with the inputs alone."""
+    full = _search(_linear_evidence(centred, freedom), _first_ridges(centred), SWEEPS)
+    if len(full) == 1:
+        return [full]
+    return [full, np.append(full[0], np.full(len(full) - 1, LOG_RIDGES[-1]))]
+
+
+def _settled(like: Head) -> LogRidges:
+    assert like.linear_log_ridges is not None
+    return like.linear_log_ridges
 
 
 def _class_means(centred: Centred) -> tuple[Float[np.ndarray, "slopes classes"], Float[np.ndarray, " classes"]]:
@@ -230,14 +238,14 @@ class _Logistic:
             factors.append(factor)
         return _Solved(np.stack(slopes, axis=1), factors, evidence)
 
-    def _evidence(self, trust: float, log_ridges: LogRidges) -> float:
+    def evidence(self, trust: float, log_ridges: LogRidges) -> float:
         return self.solve(log_ridges, trust).log_evidence
 
     def search(self, first: LogRidges) -> tuple[LogRidges, float]:
         best, trust = first, TRUSTS[0]
         for _ in range(SWEEPS):
-            best = _search(partial(self._evidence, trust), best, 1)
-            trust = TRUSTS[int(np.argmax([self._evidence(one, best) for one in TRUSTS]))]
+            best = _search(partial(self.evidence, trust), best, 1)
+            trust = TRUSTS[int(np.argmax([self.evidence(one, best) for one in TRUSTS]))]
         return best, trust
 
 

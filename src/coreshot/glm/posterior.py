@@ -39,7 +39,6 @@ class GlmPosterior:
     def arrays(self) -> dict[str, np.ndarray]:
         """All but the polynomials, which the study names."""
         named = {name: np.asarray(vars(self.head)[name]) for name in _ARRAYS}
-        named = {name: array.astype(np.float32) if "root" in name else array for name, array in named.items()}
         numbers = {name: np.asarray(vars(self.head)[name]) for name in (*_NUMBERS, "log_ridges")}
         return {**named, **numbers}
 

@@ -122,27 +122,14 @@ class Glm(OneRoundMethod):
         )
 
     def _example_message(self, size: int, model: Model) -> Message:
-        columns, logits = size + model.num_outputs, _num_logits(model)
-        entries = columns * (columns + 1) / 2 + (size * (size + 1) / 2 if logits else 0)
-        coded = jnp.zeros(self.max_bytes or int(BYTES_PER_ENTRY * entries), jnp.uint8)
+        logits = _num_logits(model)
+        lengths = {"moments": _code_length(size + model.num_outputs), "curvature": _code_length(size) if logits else 3}
+        if self.max_bytes is not None:
+            lengths = {"moments": min(self.max_bytes, sum(lengths.values())), "curvature": 0}
         each = jnp.zeros((size, logits))
-        arrays = {
-            "moments": coded,
-            "curvature": jnp.zeros(0, jnp.uint8),
-            "weights": each,
-            "gradient": each,
-            "tilt": each,
-        }
-        return Message(
-            "glm",
-            0,
-            {
-                **arrays,
-                "shares": jnp.zeros(logits),
-                "offset": jnp.zeros(offsets_shape(logits)),
-                "loss": _one_number(0.0),
-            },
-        )
+        plain = {"weights": each, "gradient": each, "shares": jnp.zeros(logits), "loss": _one_number(0.0)}
+        coded = {name: jnp.zeros(length, jnp.uint8) for name, length in lengths.items()}
+        return Message("glm", 0, {**coded, **plain, "offset": jnp.zeros(offsets_shape(logits))})
 
     def init(self, key: PRNGKey, model: Model, shared_key: PRNGKey) -> GlmState:
         return GlmState(self.polynomials(model, shared_key))
@@ -291,6 +278,11 @@ class Glm(OneRoundMethod):
 
     def load_posterior(self, model: Model, shared_key: PRNGKey, arrays: Mapping[str, np.ndarray]) -> GlmPosterior:
         return GlmPosterior.from_arrays(self.polynomials(model, shared_key), model.kind, arrays)
+
+
+def _code_length(num_columns: int) -> int:
+    """Of a coded matrix, about: its entries, and the histograms and steps before them."""
+    return int(BYTES_PER_ENTRY * num_columns * (num_columns + 1) / 2) + num_columns + 150
 
 
 def _num_logits(model: Model) -> int:

@@ -112,6 +112,11 @@ def refuse_a_record(header: Sequence[str], path: Path) -> list[str]:
     whole = sorted(int(name) for name in header if re.fullmatch(r"\d{1,18}", name, re.ASCII))
     is_count = not whole or (whole == list(range(whole[0], whole[0] + len(whole))) and (whole[0] <= 1 or whole[1:]))
     for position, name in enumerate(header, 1):
+        if "\n" in name or "\r" in name:
+            raise CoreshotError(
+                f"{path}: entry {position} of its first line goes on over other lines, as with a quotation mark that is "
+                "not closed; give each column a name of one line."
+            )
         is_cell = looks_like_date(name) or math.isfinite(as_number(name)) or "@" in name
         if is_cell and not (is_count and name.isdecimal()):
             raise CoreshotError(
