@@ -114,8 +114,8 @@ def refuse_a_record(header: Sequence[str], path: Path) -> list[str]:
     for position, name in enumerate(header, 1):
         if "\n" in name or "\r" in name:
             raise CoreshotError(
-                f"{path}: entry {position} of its first line goes on over other lines, as with a quotation mark that is "
-                "not closed; give each column a name of one line."
+                f"{path}: entry {position} of its first line goes on over other lines, as with a quotation mark that "
+                "is not closed; give each column a name of one line."
             )
         is_cell = looks_like_date(name) or math.isfinite(as_number(name)) or "@" in name
         if is_cell and not (is_count and name.isdecimal()):
