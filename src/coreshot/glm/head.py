@@ -25,13 +25,12 @@ from jaxtyping import Float, Int
 
 from coreshot.glm.intercepts import balance_gaussian, offset_at, spread_of
 from coreshot.glm.polynomials import Polynomials
-from coreshot.glm.summary import Summary
+from coreshot.glm.summary import MIN_CLASS_SHARE, Summary
 
 LOG_RIDGES = np.log(10.0) * np.arange(-1, 6.1, 0.5)  # the prior precisions that are tried
 FIRST_LOG_RIDGE = np.log(10.0)
 TRUSTS = (1.0, 0.85, 0.7, 0.5, 0.3, 0.0)  # the first of equals is taken: full trust where the sites say nothing
 SWEEPS = 2  # over the groups of features
-MIN_CLASS_SHARE = 1e-6  # of the largest class; a smaller class counts as absent
 
 LogRidges = Float[np.ndarray, " groups"]
 
@@ -164,7 +163,7 @@ def _fit_classes(centred: Centred, sums: Summary, basis: np.ndarray, like: Head 
     bounded = np.minimum(log_ridges, linear) if trust > 0 and len(precisions) == 1 else log_ridges
     roots = np.stack([_inverse(factor) for factor in logistic.solve(bounded, trust).factors])
     leverage_root = _inverse(_factor(centred.gram, np.exp(linear)[centred.groups]))
-    intercepts = _intercepts(centred, sums, slopes, roots)
+    intercepts = _intercepts(centred, sums, basis, slopes, roots)
     usual = _usual(centred, leverage_root)
     return Head(basis, slopes, intercepts, roots, leverage_root, 1.0, usual, log_ridges, trust, linear)
 
@@ -252,6 +251,7 @@ class _Logistic:
 def _intercepts(
     centred: Centred,
     sums: Summary,
+    basis: Float[np.ndarray, "d d"],
     slopes: Float[np.ndarray, "slopes logits"],
     roots: Float[np.ndarray, "logits slopes slopes"],
 ) -> Float[np.ndarray, " logits"]:
@@ -262,8 +262,22 @@ def _intercepts(
     damping = damp(typical)
     centers, covariance = class_scores(centred, damping * slopes)
     offsets = sums.offset / np.maximum(sums.offset_weight, 1e-9)
-    offset = offset_at(offsets, spread_of(covariance), shares)
+    alike = 1 - _between_share(centred, sums, basis, damping * slopes)
+    offset = alike * offset_at(offsets, spread_of(covariance), shares)
     return (balance_gaussian(centers, covariance, shares) + offset) / damping
+
+
+def _between_share(
+    centred: Centred, sums: Summary, basis: Float[np.ndarray, "d d"], slopes: Float[np.ndarray, "slopes logits"]
+) -> float:
+    """The share of the scores' variance within classes that is between sites.
+
+    What a site finds about the shape of its scores says little about all scores where the sites differ.
+    """
+    means, _ = _class_means(centred)
+    between = (basis.T @ sums.between @ basis)[1:, 1:] - means @ centred.label_gram @ means.T
+    total = float(np.sum(slopes * (_within(centred) @ slopes)))
+    return float(np.clip(np.sum(slopes * (between @ slopes)) / max(total, 1e-12), 0.0, 1.0))
 
 
 def class_scores(

@@ -22,7 +22,7 @@ MAX_DEGREE = 5
 CUBES = 4  # where not all products of two inputs fit, one in so many of the additional features is a cube
 SMALLEST_DEVIATION = 2e-5  # of an input, whose range is -1 to 1; below it, the input counts as constant
 SMALLEST_SQUARE = 1e-6  # of a product of standardised inputs; below it, the product counts as constant
-ROUNDING = 1e-10  # the share of a sum that rounding may change, with room to spare
+ROUNDING = 1e-13  # the share of a sum that rounding may change, with room to spare
 
 
 @dataclass(frozen=True)
@@ -49,24 +49,29 @@ class Polynomials:
                 features[:, column] *= x[:, entry]
         return features
 
+    def shifted_basis(
+        self, center: Float[np.ndarray, " inputs"], scale: Float[np.ndarray, " inputs"]
+    ) -> Float[np.ndarray, "d d"]:
+        """A, such that features(x) @ A = features((x - center) / scale)."""
+        place = {(): 0, **{term: column for column, term in enumerate(self.terms, 1)}}
+        basis = np.zeros((self.dimension, self.dimension))
+        basis[0, 0] = 1.0
+        for column, term in enumerate(self.terms, 1):
+            size = np.prod([1 / scale[entry] for entry in term])
+            for kept, left in _splits(term):
+                basis[place[kept], column] += size * np.prod([-center[entry] for entry in left])
+        return basis
+
     def standard_basis(self, moments: Float[np.ndarray, "d d"]) -> Float[np.ndarray, "d d"]:
         """A, such that features @ A are 1 and products of standardised inputs, with mean 0 and variance 1.
 
         `moments` is the sum of products of features, whose first entry is the number of records. A feature that is
         constant in these records becomes 0.
         """
-        mean = moments[0] / moments[0, 0]
-        variance = np.diag(moments) / moments[0, 0] - mean**2
-        place = {(): 0, **{term: column for column, term in enumerate(self.terms, 1)}}
-        center = {term[0]: mean[place[term]] for term in self.terms if len(term) == 1}
-        scale = {term[0]: _inverse(variance[place[term]]) for term in self.terms if len(term) == 1}
-        basis = np.zeros_like(moments)
-        basis[0, 0] = 1.0
-        for column, term in enumerate(self.terms, 1):
-            size = np.prod([scale[entry] for entry in term])
-            for kept, left in _splits(term):
-                basis[place[kept], column] += size * np.prod([-center[entry] for entry in left])
-        basis[0, 1:] -= mean @ basis[:, 1:]
+        singles = [column for column, term in enumerate(self.terms, 1) if len(term) == 1]
+        mean = moments[0, singles] / moments[0, 0]
+        basis = self.shifted_basis(mean, deviations(np.diag(moments)[singles] / moments[0, 0] - mean**2))
+        basis[0, 1:] -= moments[0] @ basis[:, 1:] / moments[0, 0]
         squares = np.einsum("ij,ij->j", basis[:, 1:], moments @ basis[:, 1:]) / moments[0, 0]
         # What differences of large sums lose to rounding. A feature that is not well above it would be noise.
         rounding = ROUNDING * (np.sqrt(np.abs(np.diag(moments)) / moments[0, 0]) @ np.abs(basis[:, 1:])) ** 2
@@ -75,8 +80,10 @@ class Polynomials:
         return basis
 
 
-def _inverse(variance: float) -> float:
-    return float(1 / np.sqrt(variance)) if variance > SMALLEST_DEVIATION**2 else 0.0
+def deviations(variances: Float[np.ndarray, " inputs"]) -> Float[np.ndarray, " inputs"]:
+    """1 for an input that does not vary."""
+    is_constant = variances <= SMALLEST_DEVIATION**2
+    return np.where(is_constant, 1.0, np.sqrt(np.where(is_constant, 1.0, variances)))
 
 
 def _splits(term: Term) -> Iterable[tuple[Term, Term]]:
@@ -90,12 +97,12 @@ def _splits(term: Term) -> Iterable[tuple[Term, Term]]:
 
 @lru_cache(maxsize=16)
 def choose_terms(
-    num_inputs: int, powers: tuple[int, ...], products: tuple[int, ...], dimension: int, seed: int
+    num_inputs: int, powers: tuple[int, ...], products: tuple[int, ...], dimension: int
 ) -> tuple[Term, ...]:
     """All inputs, then at most `dimension` terms in all, sorted by degree.
 
     `powers` are the inputs that are numbers: a power of an input that is 0 or 1 is the input itself. `products` are the
-    inputs that enter products with others. Which products are there, if not all fit, is drawn by the seed.
+    inputs that enter products with others. Which products are there, if not all fit, is drawn by a hash of each.
     """
     chosen: list[Term] = [(entry,) for entry in range(num_inputs)]
     room = max(dimension - num_inputs, 0)
@@ -108,7 +115,7 @@ def choose_terms(
     pairs = list(combinations(products, 2))
     if len(pairs) > room:
         cubes = take([(entry,) * 3 for entry in powers], room // CUBES)
-        take(_shuffled(pairs, seed), room - cubes)
+        take(_shuffled(pairs), room - cubes)
         return tuple(sorted(chosen, key=len))
     room -= take(pairs, room)
     for degree in range(3, MAX_DEGREE + 1):
@@ -117,7 +124,7 @@ def choose_terms(
             # Cubes first; mixed terms of degree 3 need only terms of degree 2, which are all there.
             if degree == 3:
                 room -= take([(entry,) * degree for entry in powers], room)
-                take(_shuffled([term for term in terms if len(set(term)) > 1], seed), room)
+                take(_shuffled([term for term in terms if len(set(term)) > 1]), room)
             break
         room -= take(terms, room)
     return tuple(sorted(chosen, key=len))
@@ -127,6 +134,6 @@ def _is_new(term: Term, powers: Sequence[int]) -> bool:
     return all(entry in powers for entry in term if term.count(entry) > 1)
 
 
-def _shuffled(terms: Sequence[Term], seed: int) -> list[Term]:
+def _shuffled(terms: Sequence[Term]) -> list[Term]:
     """In an order that is the same on every machine and in every version."""
-    return sorted(terms, key=lambda term: hashlib.sha256(f"{seed}:{term}".encode()).digest())
+    return sorted(terms, key=lambda term: hashlib.sha256(str(term).encode()).digest())

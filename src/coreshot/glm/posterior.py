@@ -59,7 +59,7 @@ class GlmPosterior:
         """The root mean square novelty of the records that it was fitted to."""
         return self.head.usual_novelty
 
-    def _features(self, x: Float[np.ndarray, "n ..."]) -> list[Float[np.ndarray, "n slopes"]]:
+    def _features(self, x: Float[np.ndarray, "n ..."]) -> list[Float[np.ndarray, "_ slopes"]]:
         """Standardised, in chunks."""
         starts = range(0, max(len(x), 1), CHUNK)
         return [(self.polynomials(x[first : first + CHUNK]) @ self.head.basis)[:, 1:] for first in starts]

@@ -11,26 +11,30 @@ Sums of several sites are added, and a site's can be subtracted again.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from jaxtyping import Float
 
 from coreshot.glm.intercepts import offsets_shape
 from coreshot.glm.local_fit import LocalFit
+from coreshot.glm.polynomials import Polynomials
 from coreshot.spectral.coreset import Moments
+
+MIN_CLASS_SHARE = 1e-6  # of the largest class; a smaller class counts as absent
 
 
 @dataclass(frozen=True)
 class Summary:
     """Of one site or of several. A regression has no logits."""
 
-    moments: Float[np.ndarray, "d+outputs d+outputs"]
+    moments: Float[np.ndarray, "entries entries"]
     precisions: Float[np.ndarray, "logits slopes slopes"]
     shift: Float[np.ndarray, "slopes logits"]
     offset: Float[
         np.ndarray, "spreads rates logits"
     ]  # this weight times what is to be added to intercepts (`glm.intercepts`)
+    between: Float[np.ndarray, "d d"]  # sum over sites and classes of products of mean features, times records
     offset_weight: Float[np.ndarray, " logits"]  # records of a class times the share of the others
     num_outputs: int
 
@@ -46,7 +50,7 @@ class Summary:
         sizes = moments[0, len(moments) - num_outputs :][num_outputs - len(fit.shares) :]
         weight = np.maximum(sizes * (moments[0, 0] - sizes) / moments[0, 0], 0.0) * (fit.shares > 0)
         known = np.zeros(offsets_shape(len(weight))) if offset is None else offset
-        rest = (weight * known, weight, num_outputs)
+        rest = (weight * known, _between(moments, num_outputs), weight, num_outputs)
         if not np.any(fit.shares):
             size, num_logits = len(fit.weights) - 1, fit.weights.shape[1]
             return cls(moments, np.zeros((num_logits, size, size)), np.zeros((size, num_logits)), *rest)
@@ -55,12 +59,29 @@ class Summary:
         shift = fit.shares * (precision @ fit.weights[1:]) + fit.gradient[1:] - np.outer(slope, fit.gradient[0])
         return cls(moments, fit.shares[:, None, None] * precision, shift, *rest)
 
+    def in_inputs(
+        self, polynomials: Polynomials, center: Float[np.ndarray, " inputs"], scale: Float[np.ndarray, " inputs"]
+    ) -> Summary:
+        """The same sums for features of x, where these are for features of (x - center) / scale."""
+        change = polynomials.shifted_basis(-center / scale, 1 / scale)
+        whole = np.eye(len(self.moments))
+        whole[: self.dimension, : self.dimension] = change
+        slopes = change[1:, 1:]
+        return replace(
+            self,
+            moments=whole.T @ self.moments @ whole,
+            precisions=slopes.T @ self.precisions @ slopes,
+            shift=slopes.T @ self.shift,
+            between=change.T @ self.between @ change,
+        )
+
     def __add__(self, other: Summary) -> Summary:
         return Summary(
             self.moments + other.moments,
             self.precisions + other.precisions,
             self.shift + other.shift,
             self.offset + other.offset,
+            self.between + other.between,
             self.offset_weight + other.offset_weight,
             self.num_outputs,
         )
@@ -71,6 +92,7 @@ class Summary:
             self.precisions - other.precisions,
             self.shift - other.shift,
             self.offset - other.offset,
+            self.between - other.between,
             self.offset_weight - other.offset_weight,
             self.num_outputs,
         )
@@ -104,6 +126,13 @@ class Summary:
 
 def collect_moments(
     features: Float[np.ndarray, "n d"], labels: Float[np.ndarray, "n outputs"]
-) -> Float[np.ndarray, "d+outputs d+outputs"]:
+) -> Float[np.ndarray, "entries entries"]:
     joint = np.concatenate([features, labels], axis=1)
     return joint.T @ joint
+
+
+def _between(moments: Float[np.ndarray, "entries entries"], num_outputs: int) -> Float[np.ndarray, "d d"]:
+    """Products of the mean features of each class; rounded labels are not quite one-hot, so by regression on them."""
+    size = len(moments) - num_outputs
+    inverse = np.linalg.pinv(moments[size:, size:], MIN_CLASS_SHARE, hermitian=True)
+    return moments[:size, size:] @ inverse @ moments[size:, :size]

@@ -5,6 +5,7 @@ columns and on products of them (`coreshot.glm.polynomials`). What a site sends,
 
 | array of a message        | meaning                                                        | coreshot.glm |
 |---------------------------|----------------------------------------------------------------|--------------|
+| center, scale             | mean and deviation of each input; features are of (x - center) / scale |      |
 | moments                   | sums of products of features and labels                        | summary      |
 | curvature, shares         | of the site's own log likelihood, at its own fit               | local_fit    |
 | weights, gradient         | that fit, and the slope of its log likelihood there            | local_fit    |
@@ -21,7 +22,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
@@ -31,7 +31,7 @@ from coreshot.errors import CoreshotError
 from coreshot.glm.head import centre, class_scores, fit_head
 from coreshot.glm.intercepts import measure_offsets, offsets_shape
 from coreshot.glm.local_fit import LocalFit, fit_locally
-from coreshot.glm.polynomials import Polynomials, choose_terms
+from coreshot.glm.polynomials import Polynomials, choose_terms, deviations
 from coreshot.glm.posterior import GlmPosterior
 from coreshot.glm.summary import Summary, collect_moments
 from coreshot.inference.protocol import Info
@@ -53,6 +53,7 @@ LABEL_BITS = 6  # labels are so many bits finer than features: there are few, an
 NUMBER_BITS = 30  # the constant is so fine: all means are relative to the number of records
 MAX_CHECKED = 5_000  # records on which the loss is measured
 CHUNK = 8192
+SMALLEST_SCALE = 1e-6  # of an input at a site
 LARGEST = 1e15  # the largest sum, weight or gradient that is believed
 
 
@@ -86,15 +87,14 @@ class Glm(OneRoundMethod):
         fit = "" if model.kind == "regression" else ", and a logistic regression of the records with its curvature"
         return (Release("statistics", f"sums of products of all pairs of the records' features and labels{fit}"),)
 
-    def polynomials(self, model: Model, shared_key: PRNGKey) -> Polynomials:
+    def polynomials(self, model: Model) -> Polynomials:
         num_inputs = int(np.prod(model.input_shape))
         every = tuple(range(num_inputs))
         powers, products = (every if chosen is None else chosen for chosen in (self.powers, self.products))
         if max((*powers, *products), default=0) >= num_inputs:
             raise CoreshotError(f"method glm: powers or products name an input beyond the {num_inputs}; mend them.")
         dimension = self.dimension or self.default_dimension(model)
-        seed = int(np.asarray(jax.random.key_data(shared_key))[-1])
-        return Polynomials(choose_terms(num_inputs, powers, products, dimension, seed))
+        return Polynomials(choose_terms(num_inputs, powers, products, dimension))
 
     def default_dimension(self, model: Model) -> int:
         """Room for all inputs and for products of them, within max_bytes. A study file settles it, so that another
@@ -108,7 +108,7 @@ class Glm(OneRoundMethod):
         return min(dimension, max(num_inputs, affordable))
 
     def cost(self, model: Model, clients: Sequence[int]) -> MethodCost:
-        size = len(self.polynomials(model, jax.random.key(0)).terms) + 1
+        size = len(self.polynomials(model).terms) + 1
         columns, logits = size + model.num_outputs, _num_logits(model)
         fit = 320.0 * logits * size if logits else 0.0  # 80 steps of L-BFGS, forward and back
         return MethodCost(
@@ -128,11 +128,13 @@ class Glm(OneRoundMethod):
             lengths = {"moments": min(self.max_bytes, sum(lengths.values())), "curvature": 0}
         each = jnp.zeros((size, logits))
         plain = {"weights": each, "gradient": each, "shares": jnp.zeros(logits), "loss": _one_number(0.0)}
+        inputs = jnp.zeros(int(np.prod(model.input_shape)))
+        moved = {"center": inputs, "scale": inputs}
         coded = {name: jnp.zeros(length, jnp.uint8) for name, length in lengths.items()}
-        return Message("glm", 0, {**coded, **plain, "offset": jnp.zeros(offsets_shape(logits))})
+        return Message("glm", 0, {**coded, **plain, "offset": jnp.zeros(offsets_shape(logits)), **moved})
 
     def init(self, key: PRNGKey, model: Model, shared_key: PRNGKey) -> GlmState:
-        return GlmState(self.polynomials(model, shared_key))
+        return GlmState(self.polynomials(model))
 
     def reply(
         self,
@@ -143,7 +145,7 @@ class Glm(OneRoundMethod):
         shared_key: PRNGKey,
         on_chunk: OnChunk,
     ) -> Answers:
-        polynomials, round = self.polynomials(model, shared_key), inbox[-1].round
+        polynomials, round = self.polynomials(model), inbox[-1].round
 
         def answer(client: str, records: Records) -> tuple[Message, list[str]]:
             arrays, loss, num_bytes = self._arrays(model, polynomials, records.exact("statistics"))
@@ -154,6 +156,8 @@ class Glm(OneRoundMethod):
 
     def _arrays(self, model: Model, polynomials: Polynomials, points: Points) -> tuple[dict[str, Array], float, int]:
         x, y = _sorted_records(points)
+        center, scale = _center_and_scale(x)
+        x = (x - center) / scale  # rounding is relative to what a site's own records spread
         moments = sum(
             collect_moments(polynomials(x[first : first + CHUNK]), y[first : first + CHUNK])
             for first in range(0, len(x), CHUNK)
@@ -165,6 +169,7 @@ class Glm(OneRoundMethod):
         truth, offset = _own_posterior(model, polynomials, np.asarray(moments), fit, x[some], y[some])
         codes, loss = self._coded(model, truth, np.asarray(moments), fit, offset, x[some])
         plain = {"weights": fit.weights, "gradient": fit.gradient, "shares": fit.shares, "offset": offset}
+        plain |= {"center": center, "scale": scale}
         arrays = {name: jnp.asarray(np.frombuffer(code, np.uint8)) for name, code in codes.items()}
         arrays |= {name: jnp.asarray(array.astype(np.float32)) for name, array in plain.items()}
         arrays["loss"] = _one_number(loss)
@@ -222,15 +227,18 @@ class Glm(OneRoundMethod):
 
     def read(self, model: Model, client: str, message: Message) -> SiteMessage:
         where, arrays = f"client {client}, round {message.round}, {message.kind}", message.arrays
-        coded, plain = ("moments", "curvature"), ("weights", "gradient", "shares", "offset", "loss")
+        coded, plain = ("moments", "curvature"), ("center", "scale", "weights", "gradient", "shares", "offset", "loss")
         if message.kind != "glm" or set(arrays) != {*coded, *plain}:
             raise CoreshotError(
                 f"{where}: has the arrays {', '.join(sorted(arrays)) or 'none'}, not this study's; distill it again."
             )
-        polynomials = self.polynomials(model, jax.random.key(0))  # only their number matters here
+        polynomials = self.polynomials(model)
         size, logits = polynomials.dimension, _num_logits(model)
         each = (size, logits)
+        inputs = (int(np.prod(model.input_shape)),)
         shapes = {
+            "center": inputs,
+            "scale": inputs,
             "weights": each,
             "gradient": each,
             "shares": (logits,),
@@ -245,15 +253,16 @@ class Glm(OneRoundMethod):
                     "distill it again."
                 )
         found = {name: np.asarray(arrays[name], np.float64) for name in plain}
-        if max(np.max(np.abs(array), initial=0) for array in found.values()) > LARGEST or not (
-            np.all(found["shares"] >= 0) and np.sum(found["shares"]) <= 1.001 and found["loss"][0] >= 0
-        ):
+        is_large = max(np.max(np.abs(array), initial=0) for array in found.values()) > LARGEST
+        is_share = np.all(found["shares"] >= 0) and np.sum(found["shares"]) <= 1.001
+        if is_large or not is_share or np.min(found["scale"]) < SMALLEST_SCALE or found["loss"][0] < 0:
             raise CoreshotError(f"{where}: a number in it is out of range; distill it again.")
         fit = LocalFit(found["weights"], found["gradient"], np.zeros((size, size)), found["shares"])
         codes = {name: np.asarray(arrays[name]).tobytes() for name in coded}
         summary = self._decoded(model, polynomials, codes, fit, found["offset"], where)
         if summary.num_examples < 0.5:
             raise CoreshotError(f"{where}: stands for {summary.num_examples:g} records; distill it again.")
+        summary = summary.in_inputs(polynomials, found["center"], found["scale"])
         return SiteMessage(summary, float(found["loss"][0]))
 
     def receive(self, key: PRNGKey, model: Model, state: GlmState, replies: Mapping[str, SiteMessage]) -> GlmState:
@@ -277,7 +286,7 @@ class Glm(OneRoundMethod):
         return GlmPosterior(state.polynomials, model.kind, fit_head(state.polynomials, state.sums)), {}
 
     def load_posterior(self, model: Model, shared_key: PRNGKey, arrays: Mapping[str, np.ndarray]) -> GlmPosterior:
-        return GlmPosterior.from_arrays(self.polynomials(model, shared_key), model.kind, arrays)
+        return GlmPosterior.from_arrays(self.polynomials(model), model.kind, arrays)
 
 
 def _code_length(num_columns: int) -> int:
@@ -330,6 +339,12 @@ def _sorted_records(points: Points) -> tuple[Float[np.ndarray, "n inputs"], Floa
     y = np.asarray(points.y, np.float64)[present]
     order = np.lexsort(np.concatenate([x, y], axis=1).T)
     return x[order], y[order]
+
+
+def _center_and_scale(x: Float[np.ndarray, "n inputs"]) -> tuple[np.ndarray, np.ndarray]:
+    """As float32, as they are sent."""
+    center, scale = np.mean(x, axis=0), deviations(np.var(x, axis=0))
+    return center.astype(np.float32).astype(np.float64), scale.astype(np.float32).astype(np.float64)
 
 
 def _encode(name: str, factor: Float[np.ndarray, "n n"], bits: int, model: Model) -> bytes:

@@ -37,8 +37,10 @@ SMALLEST_NEW = 1e-5  # of a column's norm: what is new in it is taken to be at l
 
 def triangular_factor(matrix: Float[np.ndarray, "n n"]) -> Float[np.ndarray, "n n"]:
     """R, upper triangular with a diagonal that is not negative; the matrix may be singular."""
-    values, vectors = np.linalg.eigh(matrix)
-    root = np.sqrt(np.maximum(values, 0))[:, None] * vectors.T
+    scales = np.sqrt(np.maximum(np.diag(matrix), 0))  # columns of small units keep their digits
+    inverse = np.where(scales > 0, 1 / np.where(scales > 0, scales, 1.0), 0.0)
+    values, vectors = np.linalg.eigh(inverse[:, None] * matrix * inverse)
+    root = np.sqrt(np.maximum(values, 0))[:, None] * vectors.T * scales
     factor = scipy.linalg.qr(root, mode="r", check_finite=False)[0]
     return np.triu(factor * np.where(np.diag(factor) < 0, -1.0, 1.0)[:, None])
 
