@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/installed
 
-.PHONY: demo quick test checks bench install clean
+.PHONY: demo quick test checks types tests bench install clean
 
 demo: install
 	$(BIN)/coreshot demo
@@ -20,8 +20,14 @@ test: install
 checks: install
 	$(BIN)/ruff format --check src tests benchmarks examples
 	$(BIN)/ruff check src tests benchmarks examples
+	$(MAKE) --no-print-directory --jobs=2 types tests
+
+types: install
 	$(BIN)/mypy
-	$(BIN)/pytest -n 2
+
+# Three workers on two cores: the one that has the federations waits much of its time.
+tests: install
+	$(BIN)/pytest -n 3
 
 # coreshot beside its peers, each peer in an environment of its own; writes bench.json.
 # About ten minutes on two idle cores; `python benchmarks/run.py --only fkl_update` runs a part.

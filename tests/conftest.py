@@ -24,6 +24,7 @@ import psutil
 import pyarrow
 import pyarrow.parquet
 import pytest
+from jax._src import compiler
 from PIL import Image
 
 from coreshot import cli
@@ -36,7 +37,7 @@ from coreshot.models.networks import Mlp
 from coreshot.study import Agreement, Study
 from coreshot.types import Params, Points, make_points
 
-MOST_MEMORY = 1_200_000_000  # bytes of one worker; beyond it, compiled programs are freed after a test file
+MOST_MEMORY = 900_000_000  # bytes of one worker; beyond it, compiled programs are freed after a test file
 # Tests compile much and compute little, so programs are compiled fast and run slowly, unless a file asks for
 # `pytestmark = pytest.mark.optimized`. One directory keeps them for all processes: a maximal size makes jax lock it.
 COMPILATION = {
@@ -45,6 +46,10 @@ COMPILATION = {
     "jax_compilation_cache_max_size": 4_000_000_000,
     "jax_disable_most_optimizations": True,
 }
+# XLA's older way to compile fusions takes half the time. Processes that tests start take it from the environment.
+EMITTERS = "xla_cpu_use_fusion_emitters"
+if EMITTERS not in os.environ.get("XLA_FLAGS", ""):  # a worker has it from its controller
+    os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --{EMITTERS}=false".strip()
 
 
 def configure_jax(**settings: Any) -> None:
@@ -63,7 +68,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "optimized: programs of this file are compiled as users compile them")
     config.addinivalue_line("markers", "slow: not a part of `make quick`")
-    cache = config.cache.mkdir("jax")
+    cache = compilation_cache(config)
     if "PYTEST_XDIST_WORKER" not in os.environ:  # a killed process may have left half of an entry, without its time
         for entry in cache.glob("*-cache"):
             if not entry.with_name(entry.name.removesuffix("-cache") + "-atime").exists():
@@ -80,6 +85,17 @@ def ledger_path(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Mo
     return path
 
 
+def compilation_cache(config: pytest.Config) -> Path:
+    """In pytest's cache; where that is switched off (-p no:cacheprovider), for this run only."""
+    if config.pluginmanager.hasplugin("cacheprovider"):
+        return config.cache.mkdir("jax")
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        return Path(os.environ["JAX_COMPILATION_CACHE_DIR"])
+    folder = tempfile.TemporaryDirectory(prefix="coreshot-tests-")
+    config.add_cleanup(folder.cleanup)
+    return Path(folder.name)
+
+
 # Where shapes in signatures are checked: these folders call every function; elsewhere the same ones run many times.
 CHECKED = ("byhand", "contract", "truth", "wire")
 
@@ -93,16 +109,30 @@ def _shape_checks(request: pytest.FixtureRequest) -> None:
 def compiled_programs(request: pytest.FixtureRequest) -> Iterator[None]:
     """Compiled with the effort that the file asks for, and freed after it when they have become many."""
     is_optimized = request.node.get_closest_marker("optimized") is not None
-    if is_optimized:
-        jax.clear_caches()
-        configure_jax(jax_disable_most_optimizations=False)
-    yield
+    with pytest.MonkeyPatch.context() as patch:
+        if is_optimized:
+            jax.clear_caches()
+            configure_jax(jax_disable_most_optimizations=False)
+            patch.setattr(compiler, "get_compile_options", users_compile_options(compiler.get_compile_options))
+            patch.setenv("XLA_FLAGS", os.environ["XLA_FLAGS"].replace(f"--{EMITTERS}=false", ""))
+        yield
     if is_optimized:
         configure_jax(jax_disable_most_optimizations=True)
     if is_optimized or psutil.Process().memory_info().rss > MOST_MEMORY:
         jax.clear_caches()
         gc.collect()
         ctypes.CDLL(None).malloc_trim(0)  # back to the system, not only to this process
+
+
+def users_compile_options(original: Callable[..., Any]) -> Callable[..., Any]:
+    """XLA reads its flags once in a process; one compilation can differ from them."""
+
+    def options(*arguments: Any, **named: Any) -> Any:
+        found = original(*arguments, **named)
+        found.env_option_overrides += [(EMITTERS, True)]
+        return found
+
+    return options
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
@@ -116,11 +146,19 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """The tests of a file run in one process: they share what they have compiled."""
+    """The tests of a file run in one process: they share what they have compiled.
+
+    So do all federations. They wait more than they compute, and only one of them at a time takes memory.
+    """
     from xdist.scheduler import LoadFileScheduling
 
+    class FederationsTogether(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file = super()._split_scope(nodeid)
+            return "federations" if Path(file).name in FEDERATIONS else file
+
     config.option.loadscopereorder = False  # it would put files of few tests last, and the longest are among them
-    return LoadFileScheduling(config, log)
+    return FederationsTogether(config, log)
 
 
 TINY_MOONS = """
@@ -168,6 +206,14 @@ SLOW = {
     "test_wide_networks.py",
 }
 LONGEST = {"test_learners.py", "test_dp_sgd.py", "test_private_learners.py", "test_audit.py"}
+# Files that start a SuperLink, sites or Ray.
+FEDERATIONS = {
+    "test_failures.py",
+    "test_forgetting.py",
+    "test_ray.py",
+    "test_restart.py",
+    "test_secure_federation.py",
+}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -177,6 +223,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("slow")
     items.sort(key=lambda item: item.path.name not in LONGEST)
     items.sort(key=lambda item: item.path.parent.name not in ("flower", "e2e"))
+    items.sort(key=lambda item: item.path.name not in FEDERATIONS)
 
 
 @pytest.fixture(scope="session")

@@ -58,11 +58,7 @@ def evaluate(
     from coreshot.report.drawing import render
     from coreshot.report.model_page import evaluate_model, model_page
 
-    if html is not None and html == picture:
-        raise CoreshotError(f"{html}: is to be both the page and the picture; give two names.")
-    for path in (html, picture):
-        if path is not None:
-            refuse_existing(path)
+    _refuse_unwritable(html, picture)
     folder = open_model(model)
     fitted = folder.load()
     if fitted.study.agreement.kind == "regression" and (positive is not None or threshold is not None):
@@ -81,6 +77,15 @@ def evaluate(
         written["picture"] = str(picture)
     clients = {name: quality.numbers() for name, quality in found.clients.items()}
     print_result({**found.overall.to_dict(), **written, "clients": clients}, as_json, _parts(found, written))
+
+
+def _refuse_unwritable(html: Path | None, picture: Path | None) -> None:
+    """Before any work: two files of one name, or a file that is there."""
+    if html is not None and html == picture:
+        raise CoreshotError(f"{html}: is to be both the page and the picture; give two names.")
+    for path in (html, picture):
+        if path is not None:
+            refuse_existing(path)
 
 
 def _parts(found: Evaluated, written: dict[str, str]) -> Iterator[Part]:

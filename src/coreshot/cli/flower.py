@@ -28,6 +28,14 @@ Certs = Annotated[
     Path | None,
     typer.Option("--certs", help="A folder of `coreshot flower certs`; without it nothing is encrypted."),
 ]
+WorkSeconds = Annotated[
+    float | None,
+    typer.Option(
+        "--work-seconds",
+        min=1.0,
+        help="After this time a site stops its own work; the default is nine tenths of --answer-seconds.",
+    ),
+]
 Seed = Annotated[int, typer.Option("--seed", min=0, help="The seed of the preset's data and of all random numbers.")]
 
 
@@ -109,14 +117,7 @@ def run(
     answer_seconds: Annotated[
         float, typer.Option("--answer-seconds", min=2.0, help="How long to wait for answers, in each round.")
     ] = 3600.0,
-    work_seconds: Annotated[
-        float | None,
-        typer.Option(
-            "--work-seconds",
-            min=1.0,
-            help="After this time a site stops its own work; the default is nine tenths of --answer-seconds.",
-        ),
-    ] = None,
+    work_seconds: WorkSeconds = None,
     unforget: Annotated[
         str | None,
         typer.Option("--unforget", help="For a study: ask these sites again, which were forgotten; with commas."),
