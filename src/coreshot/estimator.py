@@ -17,20 +17,16 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from coreshot.api import distill
 from coreshot.fitted.model import FittedModel, fit
-from coreshot.methods.spectral import Spectral
+from coreshot.methods.glm import Glm
 from coreshot.models.networks import Mlp
-from coreshot.spectral.features import Identity, RandomVector
 from coreshot.study import Agreement, Study
 from coreshot.types import Kind, Predictive
 
 
-def choose_method(kind: Kind, num_inputs: int, num_features: int, max_bytes: int | None) -> Spectral:
-    """The method and the features of an estimator: the inputs themselves and random ones beside them."""
-    if num_features == 0:
-        return Spectral(features=Identity(dimension=num_inputs), max_bytes=max_bytes)
-    dimension = num_inputs + num_features
-    features = RandomVector(dimension=dimension, nonlinearity="relu", input_scale=3.0, with_inputs=True)
-    return Spectral(features=features, max_bytes=max_bytes)
+def choose_method(num_inputs: int, num_columns: int, num_features: int, max_bytes: int | None) -> Glm:
+    """The default method of tables: the inputs, and products of the columns beside them."""
+    columns = tuple(range(num_columns))
+    return Glm(dimension=num_inputs + num_features, max_bytes=max_bytes, powers=columns, products=columns)
 
 
 class _SpectralEstimator(BaseEstimator):  # type: ignore[misc]
@@ -70,7 +66,7 @@ class _SpectralEstimator(BaseEstimator):  # type: ignore[misc]
             prior_precision=1.0,
             seed=int(self.seed),
         )
-        method = choose_method(kind, inputs.shape[1], num_features, self.max_bytes)
+        method = choose_method(inputs.shape[1], x.shape[1], num_features, self.max_bytes)
         study = Study(agreement, Mlp(hidden=(), activation="relu"), method)
         names = np.zeros(len(x), int) if sites is None else np.unique(np.asarray(sites), return_inverse=True)[1]
         if len(names) != len(x):
@@ -101,15 +97,15 @@ class SpectralClassifier(ClassifierMixin, _SpectralEstimator):  # type: ignore[m
     Parameters
     ----------
     num_features : int, default=64
-        Random features beside the inputs themselves, so that more than linear functions are learned. 0: a linear
-        model.
+        Products and powers of the inputs beside the inputs themselves, so that more than linear functions are
+        learned. 0: a linear model.
     max_bytes : int or None, default=None
-        The largest size of a site's message. None: all of its rows, as float32.
+        The largest size of a site's coded sums. None: as many as its predictions need.
     ranges : array-like of shape (n_features, 2) or None, default=None
         (low, high) of each input: public knowledge, not taken from the data. None: the smallest and the largest value
         of the training data, which a federation would not know.
     seed : int, default=0
-        Of the random features.
+        Of the study. The default method draws nothing, so it changes no prediction.
 
     Attributes
     ----------
@@ -175,15 +171,15 @@ class SpectralRegressor(RegressorMixin, _SpectralEstimator):  # type: ignore[mis
     Parameters
     ----------
     num_features : int, default=64
-        Random features beside the inputs themselves, so that more than linear functions are learned. 0: a linear
-        model.
+        Products and powers of the inputs beside the inputs themselves, so that more than linear functions are
+        learned. 0: a linear model.
     max_bytes : int or None, default=None
-        The largest size of a site's message. None: all of its rows, as float32.
+        The largest size of a site's coded sums. None: as many as its predictions need.
     ranges : array-like of shape (n_features, 2) or None, default=None
         (low, high) of each input: public knowledge, not taken from the data. None: the smallest and the largest value
         of the training data, which a federation would not know.
     seed : int, default=0
-        Of the random features.
+        Of the study. The default method draws nothing, so it changes no prediction.
 
     Attributes
     ----------

@@ -32,16 +32,14 @@ def test_scikit_learns_own_checks(estimator):
     assert failed == []
 
 
-def test_sites_do_not_change_the_posterior_mean():
-    """Sums of sites' moments are the pooled moments: the head is the same; only the link, which leaves sites out,
-    may differ.
-    """
+def test_sites_hardly_change_the_predictions():
+    """Sums over sites are the pooled sums; only the sites' own fits differ."""
     x, y = make_classification(300, 6, random_state=0)
     together = SpectralClassifier(num_features=10).fit(x, y)
     apart = SpectralClassifier(num_features=10).fit(x, y, sites=np.arange(300) % 3)
     assert len(apart.messages_) == 3
-    np.testing.assert_allclose(apart.model_.posterior.mean, together.model_.posterior.mean, rtol=1e-3, atol=1e-5)
-    assert np.mean(apart.predict(x) == together.predict(x)) > 0.98
+    assert np.mean(np.abs(apart.predict_proba(x) - together.predict_proba(x))) < 0.03
+    assert np.mean(apart.predict(x) == together.predict(x)) > 0.95
     assert apart.score(x, y) > 0.8
 
 
@@ -55,10 +53,10 @@ def test_labels_of_any_kind_and_probabilities():
 
 
 def test_regression_intervals_cover():
-    x, y = make_regression(400, 4, noise=10.0, random_state=0)
+    x, y = make_regression(2300, 4, noise=10.0, random_state=0)
     model = SpectralRegressor(num_features=16).fit(x[:300], y[:300], sites=np.arange(300) % 4)
     mean, deviation = model.predict(x[300:], return_std=True)
-    assert np.mean(np.abs(mean - y[300:]) < 1.645 * deviation) == pytest.approx(0.9, abs=0.08)
+    assert np.mean(np.abs(mean - y[300:]) < 1.645 * deviation) == pytest.approx(0.9, abs=0.03)
     assert model.score(x[300:], y[300:]) > 0.9
 
 

@@ -107,10 +107,27 @@ def distill(
         "records": len(records.x),
         "promise": promise(agreed.releases),
     }
-    parts = [*value_lines(values), *_remarks(agreed, len(records.x), site, is_kept)]
+    parts = [*value_lines(values), *_remarks(agreed, len(records.x), site, is_kept), *_rounding(agreed, name, message)]
     values["read_as"] = records.read_as  # people have read it above
     values["is_repeated"] = is_kept
     print_result(values, as_json, parts)
+
+
+def _rounding(study: Study, client: str, message: bytes) -> Iterator[str]:
+    """What rounding has changed in this site's own predictions, where the method measures it."""
+    from coreshot.methods import Glm
+    from coreshot.methods.glm import describe_loss
+    from coreshot.wire.messages import decode_message
+
+    if not isinstance(study.method, Glm):
+        return
+    loss = study.read(client, decode_message(message, study_hash=study.hash)).loss
+    yield f"{describe_loss(study.agreement.kind, loss)}."
+    if loss > study.method.tolerance:
+        yield (
+            f"warning: this is more than the study's tolerance of {study.method.tolerance:g}, because its max_bytes is "
+            f"{study.method.max_bytes or 0:,}; ask the coordinator for a larger one."
+        )
 
 
 def _remarks(study: Study, num_records: int, site: SiteAnswers, is_kept: bool) -> Iterator[str]:

@@ -28,12 +28,13 @@ from jaxtyping import Array, Float
 
 from coreshot.config import Count, NonNegativeInt, Positive, settings
 from coreshot.errors import CoreshotError
-from coreshot.glm.head import centre, class_scores, fit_head
-from coreshot.glm.intercepts import measure_offsets, offsets_shape
-from coreshot.glm.local_fit import LocalFit, fit_locally
-from coreshot.glm.polynomials import Polynomials, choose_terms, deviations
+from coreshot.glm.head import fit_head
+from coreshot.glm.intercepts import offsets_shape
+from coreshot.glm.local_fit import LocalFit
+from coreshot.glm.polynomials import Polynomials, choose_terms
 from coreshot.glm.posterior import GlmPosterior
-from coreshot.glm.summary import Summary, collect_moments
+from coreshot.glm.site import CHUNK, as_sent, center_and_scale, own_posterior, sorted_records, sums_and_fit
+from coreshot.glm.summary import Summary
 from coreshot.inference.protocol import Info
 from coreshot.methods.one_round import OneRoundMethod, answer_each, check_arrived, exchange_once
 from coreshot.methods.protocol import Answers, Claim, MethodCost, OnChunk, PointInference
@@ -52,7 +53,6 @@ FIRST_FINENESS = 6
 LABEL_BITS = 6  # labels are so many bits finer than features: there are few, and base rates follow from them
 NUMBER_BITS = 30  # the constant is so fine: all means are relative to the number of records
 MAX_CHECKED = 5_000  # records on which the loss is measured
-CHUNK = 8192
 SMALLEST_SCALE = 1e-6  # of an input at a site
 LARGEST = 1e15  # the largest sum, weight or gradient that is believed
 
@@ -156,12 +156,12 @@ class Glm(OneRoundMethod):
         return answer_each(clients, answer)
 
     def _arrays(self, model: Model, polynomials: Polynomials, points: Points) -> tuple[dict[str, Array], float, int]:
-        x, y = _sorted_records(points)
-        center, scale = _center_and_scale(x)
+        x, y = sorted_records(points)
+        center, scale = center_and_scale(x)
         x = (x - center) / scale  # rounding is relative to what a site's own records spread
-        moments, fit = _sums_and_fit(model, polynomials, x, y)
+        moments, fit = sums_and_fit(model, polynomials, x, y)
         some = slice(None, None, -(-len(x) // MAX_CHECKED))
-        truth, offset = _own_posterior(model, polynomials, moments, fit, x[some], y[some])
+        truth, offset = own_posterior(model, polynomials, moments, fit, x[some], y[some])
         codes, loss = self._coded(model, truth, moments, fit, offset, x[some])
         plain = {"weights": fit.weights, "gradient": fit.gradient, "shares": fit.shares, "offset": offset}
         plain |= {"center": center, "scale": scale}
@@ -184,7 +184,7 @@ class Glm(OneRoundMethod):
 
         def attempt(bits: int) -> tuple[dict[str, bytes], float]:
             codes = {name: _encode(name, factor, bits, model) for name, factor in factors.items()}
-            read = self._decoded(model, truth.polynomials, codes, _as_sent(fit), offset, "this site's message")
+            read = self._decoded(model, truth.polynomials, codes, as_sent(fit), offset, "this site's message")
             changed = fit_head(truth.polynomials, read, like=truth.head)
             return codes, float(np.mean(_changes(truth, replace(truth, head=changed), x)))
 
@@ -273,13 +273,13 @@ class Glm(OneRoundMethod):
 
     def changes_by_rounding(self, model: Model, points: Points, content: SiteMessage) -> Float[np.ndarray, "n outputs"]:
         """What rounding changed in the site's own predictions, if the content is that of these records' message."""
-        polynomials, (x, y) = self.polynomials(model), _sorted_records(points)
-        center, scale = _center_and_scale(x)
+        polynomials, (x, y) = self.polynomials(model), sorted_records(points)
+        center, scale = center_and_scale(x)
         moved = (x - center) / scale
-        moments, fit = _sums_and_fit(model, polynomials, moved, y)
+        moments, fit = sums_and_fit(model, polynomials, moved, y)
         some = slice(None, None, -(-len(x) // MAX_CHECKED))
-        _, offset = _own_posterior(model, polynomials, moments, fit, moved[some], y[some])
-        exact = Summary.from_parts(moments, _as_sent(fit), model.num_outputs, offset)
+        _, offset = own_posterior(model, polynomials, moments, fit, moved[some], y[some])
+        exact = Summary.from_parts(moments, as_sent(fit), model.num_outputs, offset)
         truth = fit_head(polynomials, exact.in_inputs(polynomials, center, scale))
         changed = fit_head(polynomials, content.summary, like=truth)
         before, after = (GlmPosterior(polynomials, model.kind, head) for head in (truth, changed))
@@ -317,65 +317,6 @@ def _code_length(num_columns: int) -> int:
 def _num_logits(model: Model) -> int:
     """Two classes have one logit; a quantity has none."""
     return 0 if model.kind == "regression" else 1 if model.num_outputs == 2 else model.num_outputs
-
-
-def _sums_and_fit(
-    model: Model, polynomials: Polynomials, x: Float[np.ndarray, "n inputs"], y: Float[np.ndarray, "n outputs"]
-) -> tuple[Float[np.ndarray, "columns columns"], LocalFit]:
-    """Of all records, before any rounding."""
-    parts = (slice(first, first + CHUNK) for first in range(0, len(x), CHUNK))
-    moments = np.asarray(sum(collect_moments(polynomials(x[part]), y[part]) for part in parts))
-    if model.kind == "regression":
-        return moments, _no_fit(polynomials)
-    return moments, fit_locally(polynomials, x, np.argmax(y, axis=1), model.num_outputs)
-
-
-def _no_fit(polynomials: Polynomials) -> LocalFit:
-    none = np.zeros((polynomials.dimension, 0))
-    return LocalFit(none, none, np.zeros((0, 0)), np.zeros(0))
-
-
-def _as_sent(fit: LocalFit) -> LocalFit:
-    """In float32, as the server will read it; the curvature is coded."""
-    sent = {name: array.astype(np.float32).astype(np.float64) for name, array in vars(fit).items()}
-    return LocalFit(**{**sent, "curvature": fit.curvature})
-
-
-def _own_posterior(
-    model: Model,
-    polynomials: Polynomials,
-    moments: np.ndarray,
-    fit: LocalFit,
-    x: Float[np.ndarray, "n inputs"],
-    y: Float[np.ndarray, "n outputs"],
-) -> tuple[GlmPosterior, Float[np.ndarray, "spreads rates logits"]]:
-    """The posterior of this site's exact message alone, and the offset of its intercepts."""
-    summary = Summary.from_parts(moments, _as_sent(fit), model.num_outputs)
-    gaussian = GlmPosterior(polynomials, model.kind, fit_head(polynomials, summary))
-    if not np.any(fit.shares):
-        return gaussian, np.zeros(offsets_shape(len(fit.shares)))
-    slopes = gaussian.head.slopes
-    centers, covariance = class_scores(centre(polynomials, summary, gaussian.head.basis), slopes)
-    scores = gaussian.scores(x)[0] - gaussian.head.intercepts
-    offset = measure_offsets(scores, np.argmax(y, axis=1), centers, covariance) * (fit.shares > 0)
-    offset = offset.astype(np.float32).astype(np.float64)
-    summary = Summary.from_parts(moments, _as_sent(fit), model.num_outputs, offset)
-    return replace(gaussian, head=fit_head(polynomials, summary, like=gaussian.head)), offset
-
-
-def _sorted_records(points: Points) -> tuple[Float[np.ndarray, "n inputs"], Float[np.ndarray, "n outputs"]]:
-    """In an order of their own, so that a file with its lines in another order gives the same bytes."""
-    present = np.asarray(points.weight) > 0
-    x = np.asarray(points.x, np.float64)[present].reshape(int(np.sum(present)), -1)
-    y = np.asarray(points.y, np.float64)[present]
-    order = np.lexsort(np.concatenate([x, y], axis=1).T)
-    return x[order], y[order]
-
-
-def _center_and_scale(x: Float[np.ndarray, "n inputs"]) -> tuple[np.ndarray, np.ndarray]:
-    """As float32, as they are sent."""
-    center, scale = np.mean(x, axis=0), deviations(np.var(x, axis=0))
-    return center.astype(np.float32).astype(np.float64), scale.astype(np.float32).astype(np.float64)
 
 
 def _encode(name: str, factor: Float[np.ndarray, "n n"], bits: int, model: Model) -> bytes:
