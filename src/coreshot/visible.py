@@ -13,15 +13,11 @@ from coreshot.errors import CoreshotError
 
 _DIRECTIONS = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 _STEERING = frozenset(("Cc", "Cs", "Zl", "Zp"))  # control codes, half characters, ends of lines and paragraphs
-NO_BREAK = "\xa0"  # a space at which no line is broken: our own headings have it
 
 
 def visible(text: str) -> str:
     """The text on one line, with an escape for each character that cannot be printed or that turns the direction."""
-    return "".join(
-        sign if (sign.isprintable() or sign == NO_BREAK) and sign not in _DIRECTIONS else ascii(sign)[1:-1]
-        for sign in text
-    )
+    return "".join(sign if sign.isprintable() and sign not in _DIRECTIONS else ascii(sign)[1:-1] for sign in text)
 
 
 def steers(sign: str) -> bool:

@@ -109,7 +109,8 @@ def make_table(
     from rich.text import Text
 
     def plain(text: str) -> Text:
-        return Text(visible(text))
+        # Our own headings have spaces at which no line is broken.
+        return Text("\xa0".join(visible(part) for part in text.split("\xa0")))
 
     headings = (Column(header=plain(column)) for column in columns)
     table = Table(
