@@ -109,8 +109,7 @@ def make_table(
     from rich.text import Text
 
     def plain(text: str) -> Text:
-        # Our own headings have spaces at which no line is broken.
-        return Text("\xa0".join(visible(part) for part in text.split("\xa0")))
+        return Text(visible(text))
 
     headings = (Column(header=plain(column)) for column in columns)
     table = Table(

@@ -102,7 +102,8 @@ def rich_table(title: str, grid: Grid) -> Table:
     table = Table(title=Text(visible(title)), title_justify="left")
     for index, heading in enumerate(grid.headings):
         table.add_column(
-            Text("\n".join(map(visible, heading.split(" ")))), justify="left" if index < grid.first_number else "right"
+            Text("\n".join(visible(part.replace("\xa0", " ")) for part in heading.split(" "))),
+            justify="left" if index < grid.first_number else "right",
         )
     for line in grid.lines:
         table.add_row(*(Text(visible(cell)) for cell in line))
