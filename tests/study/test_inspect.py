@@ -113,11 +113,8 @@ def test_rows_of_features_are_not_records_unless_there_is_one(coreshot, study_pa
 
 
 @pytest.mark.parametrize("method", ["glm", "private"])
-def test_one_promise_in_study_check_distill_and_inspect(coreshot, study_path, glm_path, write_site, method):
-    if method == "private":
-        private = '[method]\nname = "private_spectral"\nfeatures = { name = "identity", dimension = 7 }\n'
-        text = study_path.read_text().split("[method]")[0]
-        study_path.write_text(text + private + "[privacy]\nepsilon = 3.0\ndelta = 1e-5\n")
+def test_one_promise_in_study_check_distill_and_inspect(coreshot, glm_path, private_path, write_site, method):
+    study_path = private_path if method == "private" else glm_path
     site = write_site("a")
     checked = json.loads(coreshot("study", "check", study_path, "--json"))["promise"]
     distilled = json.loads(coreshot("distill", study_path, site, "--out", "a.coreset", "--json"))["promise"]
