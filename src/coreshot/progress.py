@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import Protocol, TextIO, runtime_checkable
 
-from coreshot.visible import visible
+from coreshot.errors import visible
 
 SECONDS_BETWEEN_LINES = 10.0
 

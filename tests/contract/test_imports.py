@@ -11,7 +11,6 @@ import pytest
 # The order in which the data flow. A module may import from its own layer and from those before it.
 LAYERS = [
     "errors",
-    "visible",
     "types",
     "config",
     "keys",

@@ -103,7 +103,13 @@ NOT_THERE = {
 
 
 def test_only_commands_without_a_thing_to_name_are_left_out():
-    assert set(COMMANDS) - set(NOT_THERE) == {("list",), ("demo",), ("data", "list"), ("flower", "certs"), ("key", "new")}
+    assert set(COMMANDS) - set(NOT_THERE) == {
+        ("list",),
+        ("demo",),
+        ("data", "list"),
+        ("flower", "certs"),
+        ("key", "new"),
+    }
 
 
 @pytest.mark.parametrize("path", NOT_THERE, ids=" ".join)

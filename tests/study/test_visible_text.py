@@ -14,13 +14,12 @@ import tomli_w
 from coreshot.cli import output
 from coreshot.cli.commands import _end, main
 from coreshot.data.table import check_header
-from coreshot.errors import CoreshotError
+from coreshot.errors import CoreshotError, check_text, steers, visible
 from coreshot.flower.nodes import _read_reason
 from coreshot.progress import Bar, Lines
 from coreshot.storage import check_client_name
 from coreshot.study import Study
 from coreshot.study.file import parse_study
-from coreshot.visible import check_text, steers, visible
 from coreshot.wire.messages import pack, read_header
 
 SIGNS = [*map(chr, range(0x20)), "\x7f", "\x85", "\x9b", "\u2028", "\u2029", "\u200b", "\u200e", "\u202e", "\u2066"]

@@ -29,8 +29,7 @@ from coreshot.cli.options import Overrides, PresetName, Seeds, parse_names, pars
 from coreshot.cli.output import Json, Markdown, make_table, print_grid, print_result, print_run, working
 from coreshot.cli.predict import predict
 from coreshot.cli.study import study_app
-from coreshot.errors import CoreshotError
-from coreshot.visible import visible
+from coreshot.errors import CoreshotError, visible
 
 if TYPE_CHECKING:
     from coreshot.cli.output import Part

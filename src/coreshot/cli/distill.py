@@ -32,10 +32,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from coreshot.data.files import EncodedRecords
+    from coreshot.data.site_settings import SiteSettings
     from coreshot.runtime.site_answers import SiteAnswers
     from coreshot.study import Study
 
 RAISE = "ask the coordinator for a smaller study, or raise it with --max-memory"
+KeyPath = Annotated[
+    Path | None, typer.Option("--key", help="Sign the coreset with this private key, of `coreshot key new`.")
+]
 
 
 def distill(
@@ -49,9 +53,7 @@ def distill(
         int,
         typer.Option("--seed", help="The seed of this site's random numbers; noise for privacy does not use it."),
     ] = 0,
-    key: Annotated[
-        Path | None, typer.Option("--key", help="Sign the coreset with this private key, of `coreshot key new`.")
-    ] = None,
+    key: KeyPath = None,
     max_memory: MaxMemory = None,
     site_settings: SiteSettingsPath = None,
     ledger: LedgerPath = None,
@@ -80,8 +82,7 @@ def distill(
     from coreshot.privacy.release_ledger import ReleaseLedger
     from coreshot.runtime.site_answers import SiteAnswers
     from coreshot.storage import PRIVATE, check_client_name
-    from coreshot.study.overview import MAX_MEMORY, refuse_large
-    from coreshot.study.site_records import check_study_points, read_open_study, read_study_records
+    from coreshot.study.site_records import check_study_points, read_open_study
     from coreshot.wire.signatures import read_key, sign_message
 
     signer = read_key(key) if key else None
@@ -90,27 +91,30 @@ def distill(
     releases = ReleaseLedger(ledger)
     written = {"delimiter": delimiter, "decimal": decimal, "thousands": thousands, "encoding": encoding, "sheet": sheet}
     how = read_site_settings(site_settings, **written, allow=allow or ())
-    limit = 1e9 * (MAX_MEMORY if max_memory is None else max_memory)
-    refuse_large(agreed, 1, limit, RAISE)  # before the records are read
-    records = read_study_records(agreed, data, how=how, show_values=show_values)
-    refuse_large(agreed, len(records.x), limit, RAISE)
+    records = _read(agreed, data, how, show_values, max_memory)
     report_records(data, records, how, show_values, as_json)
     site = SiteAnswers(releases, agreed, data, check_study_points(agreed, records.x, records.y, name))
     message, is_kept = site.send_once(name, lambda: _compute(agreed, records, name, seed, _unfinished(out)))
     message = sign_message(message, signer) if signer is not None else message
     write_new(out, message, PRIVATE)
     _unfinished(out).unlink(missing_ok=True)
-    values = {
-        "coreset": str(out),
-        "client": name,
-        "bytes": len(message),
-        "records": len(records.x),
-        "promise": promise(agreed.releases),
-    }
+    values = {"coreset": str(out), "client": name, "bytes": len(message), "records": len(records.x)}
+    values["promise"] = promise(agreed.releases)
     parts = [*value_lines(values), *_remarks(agreed, len(records.x), site, is_kept), *_rounding(agreed, name, message)]
-    values["read_as"] = records.read_as  # people have read it above
-    values["is_repeated"] = is_kept
-    print_result(values, as_json, parts)
+    # What people have read above is for machines alone.
+    print_result({**values, "read_as": records.read_as, "is_repeated": is_kept}, as_json, parts)
+
+
+def _read(study: Study, data: Path, how: SiteSettings, show_values: bool, max_memory: float | None) -> EncodedRecords:
+    """The records, unless the study needs more memory than this site gives it."""
+    from coreshot.study.overview import MAX_MEMORY, refuse_large
+    from coreshot.study.site_records import read_study_records
+
+    limit = 1e9 * (MAX_MEMORY if max_memory is None else max_memory)
+    refuse_large(study, 1, limit, RAISE)  # before the records are read
+    records = read_study_records(study, data, how=how, show_values=show_values)
+    refuse_large(study, len(records.x), limit, RAISE)
+    return records
 
 
 def _rounding(study: Study, client: str, message: bytes) -> Iterator[str]:

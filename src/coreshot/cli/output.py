@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING, Annotated, Any, TextIO, TypeAlias
 
 import typer
 
-from coreshot.errors import CoreshotError
+from coreshot.errors import CoreshotError, visible
 from coreshot.progress import Progress, show_progress
-from coreshot.visible import visible
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from coreshot.data.cells import Cells
-from coreshot.errors import CoreshotError
-from coreshot.visible import without_marks
+from coreshot.errors import CoreshotError, without_marks
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from rich.table import Table
 from rich.text import Text
 
 from coreshot.data import FederatedData
+from coreshot.errors import visible
 from coreshot.experiments.preset import Arm, Preset
 from coreshot.methods.protocol import MethodCost
 from coreshot.models import LogDensity, Model
@@ -26,7 +27,6 @@ from coreshot.models.parallel import map_in_threads
 from coreshot.progress import Progress
 from coreshot.study import Study
 from coreshot.types import Params, Points, concatenate_points
-from coreshot.visible import visible
 from coreshot.wire.ledger import Direction, Ledger
 from coreshot.wire.messages import encode_message
 

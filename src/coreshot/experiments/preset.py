@@ -25,7 +25,7 @@ from coreshot.config import (
     settings,
 )
 from coreshot.data import TASKS
-from coreshot.errors import CoreshotError
+from coreshot.errors import CoreshotError, check_text
 from coreshot.inference.protocol import Inference
 from coreshot.inference.registry import INFERENCES
 from coreshot.learners import LEARNERS, Learner
@@ -36,7 +36,6 @@ from coreshot.models.networks import NETWORKS, Network
 from coreshot.privacy.accounting import Privacy, compute_epsilon
 from coreshot.privacy.releases import Release
 from coreshot.study import Agreement, Study
-from coreshot.visible import check_text
 
 
 @settings

@@ -15,9 +15,9 @@ from typing import Any
 from flwr.app import ConfigRecord, Context, Error, Message, RecordDict
 from flwr.clientapp import ClientApp
 
+from coreshot.errors import visible
 from coreshot.flower.messages import CLIENT, EXPLAINED, PARTITION, WorkRequest, decode_records, encode_records
 from coreshot.runtime.worker_process import Worker, write_frame
-from coreshot.visible import visible
 from coreshot.wire.messages import read_header
 
 INBOX = "coreshot-inbox"

@@ -17,7 +17,7 @@ from flwr.app import Message as FlowerMessage
 from flwr.app import MessageType, RecordDict
 from flwr.serverapp import Grid
 
-from coreshot.errors import CoreshotError
+from coreshot.errors import CoreshotError, visible
 from coreshot.flower.messages import (
     CLIENT,
     EXPLAINED,
@@ -33,7 +33,6 @@ from coreshot.runtime.executors import Answer, Reply
 from coreshot.runtime.worker_main import key_words
 from coreshot.study import Study
 from coreshot.types import PRNGKey
-from coreshot.visible import visible
 from coreshot.wire.messages import Message, encode_message
 
 SECONDS_BETWEEN_POLLS = 0.5

@@ -11,10 +11,9 @@ import numpy as np
 from rich.table import Table
 from rich.text import Text
 
-from coreshot.errors import CoreshotError
+from coreshot.errors import CoreshotError, visible
 from coreshot.experiments.communication import HEADINGS, Row, Unit, shown_metrics, summarise_matches
 from coreshot.storage import read_json
-from coreshot.visible import visible
 
 NO_VALUE = "–"
 

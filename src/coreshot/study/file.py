@@ -10,14 +10,13 @@ from typing import Any, Literal
 
 from coreshot.config import Count, NonNegative, Positive, decode, decode_named, has_setting, settings
 from coreshot.data.schema import Classes, Images, Table, parse_inputs, parse_target
-from coreshot.errors import CoreshotError
+from coreshot.errors import CoreshotError, check_text
 from coreshot.learners import LEARNERS
 from coreshot.methods import METHODS, Glm
 from coreshot.methods.protocol import Method
 from coreshot.models import Model
 from coreshot.models.networks import NETWORKS
 from coreshot.study.study import Agreement, Study, decode_work
-from coreshot.visible import check_text
 
 FORMAT = 1
 NETWORK = {"name": "mlp", "hidden": [32], "activation": "relu"}  # of a study whose method has none

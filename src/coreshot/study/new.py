@@ -15,12 +15,11 @@ from coreshot.data.cells import Cells, as_array, is_text
 from coreshot.data.number_format import FORMATS, POINT, NumberColumn, NumberFormat, detect_format, parse_numbers
 from coreshot.data.table import TableFile
 from coreshot.data.table_files import read_table
-from coreshot.errors import CoreshotError
+from coreshot.errors import CoreshotError, check_text
 from coreshot.study.draft import Draft, DraftColumn, DraftTarget, LeftOut
 from coreshot.study.guess import IDENTIFIER, MIN_RECORDS, find_facts, guess_column
 from coreshot.study.guess_target import TargetChoice, guess_target
 from coreshot.study.looks import as_number, is_identifier_name, looks_like_date, looks_like_identifier
-from coreshot.visible import check_text
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from coreshot.config import (
     settings,
 )
 from coreshot.data.schema import Classes, Images, Quantity, Table, parse_inputs, parse_target
-from coreshot.errors import CoreshotError
+from coreshot.errors import CoreshotError, check_text
 from coreshot.learners import LEARNERS, Learner
 from coreshot.methods import METHODS, OneShot
 from coreshot.methods.protocol import Claims, Content, Method, OneRound
@@ -30,7 +30,6 @@ from coreshot.models import NETWORKS, Model, Network
 from coreshot.privacy.releases import Release
 from coreshot.study.limits import check_limits
 from coreshot.types import Kind, Points, PRNGKey
-from coreshot.visible import check_text
 from coreshot.wire.messages import Message
 
 HASH_FORMAT = 2  # raised when the canonical form, or a default of an existing setting, changes

@@ -20,9 +20,8 @@ import safetensors
 import safetensors.numpy
 from jaxtyping import Array
 
-from coreshot.errors import CoreshotError
+from coreshot.errors import CoreshotError, check_text
 from coreshot.privacy.releases import Release, parse_releases, releases_match
-from coreshot.visible import check_text
 
 FORMAT = 1
 MAX_HEADER = 1_000_000  # bytes of JSON; ours have a few thousand
