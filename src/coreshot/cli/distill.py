@@ -94,14 +94,13 @@ def distill(
     records = _read(agreed, data, how, show_values, max_memory)
     report_records(data, records, how, show_values, as_json)
     site = SiteAnswers(releases, agreed, data, check_study_points(agreed, records.x, records.y, name))
-    message, is_kept = site.send_once(name, lambda: _compute(agreed, records, name, seed, _unfinished(out)))
-    message = sign_message(message, signer) if signer is not None else message
+    unsigned, is_kept = site.send_once(name, lambda: _compute(agreed, records, name, seed, _unfinished(out)))
+    message = sign_message(unsigned, signer) if signer is not None else unsigned
     write_new(out, message, PRIVATE)
     _unfinished(out).unlink(missing_ok=True)
     values = {"coreset": str(out), "client": name, "bytes": len(message), "records": len(records.x)}
-    values["promise"] = promise(agreed.releases)
+    values |= {"promise": promise(agreed.releases)}
     parts = [*value_lines(values), *_remarks(agreed, len(records.x), site, is_kept), *_rounding(agreed, name, message)]
-    # What people have read above is for machines alone.
     print_result({**values, "read_as": records.read_as, "is_repeated": is_kept}, as_json, parts)
 
 
