@@ -114,7 +114,7 @@ def test_another_file_than_the_study_names_is_refused(tmp_path, monkeypatch):
     model = Model(Mlp(hidden=(5,), activation="tanh"), "classification", (3,), 4, 1.0, 1.0)
     save_network(tmp_path / "net.safetensors", model, model.init(jax.random.key(3)))
     with pytest.raises(
-        CoreshotError, match=r"net.safetensors has the SHA-256 \w{12}\.\.\., the study's network has 000000000000"
+        CoreshotError, match=r"net.safetensors is not the study's network, whose SHA-256 is 000000000000\.\.\."
     ):
         feature_map(Frozen(dimension=5, file="net.safetensors", sha256="0" * 64), jax.random.key(0), (3,))
     with pytest.raises(CoreshotError, match=r"other.safetensors does not exist; get the study's network"):

@@ -4,6 +4,7 @@ import tomllib
 
 import pytest
 
+from coreshot.errors import CoreshotError
 from coreshot.fitted.folder import _model_toml
 from coreshot.study.draft import Draft, DraftColumn, DraftTarget, LeftOut
 from coreshot.study.file import read_study
@@ -12,12 +13,11 @@ from coreshot.study.template import image_template, table_template
 NAMES = [
     'a "quoted" name',
     "back\\slash \\n",
-    "two\nlines\tand a tab",
     "été 年齢 🙂",
     "# no comment",
     "it's [x]",
-    "\x7f\x01",
 ]
+STEERING = ["two\nlines\tand a tab", "\x7f\x01"]  # they are written as they are, and refused on reading
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -51,11 +51,25 @@ def test_an_image_study_keeps_every_name(tmp_path, name):
     assert (study.agreement.task, study.target.classes) == (name, ("a", name))
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", STEERING)
+def test_a_name_that_could_steer_a_terminal_is_refused_on_reading(tmp_path, name):
+    path = tmp_path / "study.toml"
+    target = DraftTarget("ill", classes=("no", "yes"))
+    for text in (
+        image_template(name, [12, 12, 1], ["a", "b"]),
+        image_template("s", [12, 12, 1], ["a", name]),
+        table_template(Draft("s", target, (DraftColumn(name, "number", (0.0, 1.5)),))),
+    ):
+        path.write_text(text)
+        with pytest.raises(CoreshotError, match="holds the control character"):
+            read_study(path)
+
+
+@pytest.mark.parametrize("name", [*NAMES, *STEERING])
 def test_a_model_file_keeps_every_name_and_leaves_out_what_has_no_value(name):
     standing = {"verdict": "agrees", "words": f"of {name}", "agreement": 0.5, "error": 0.125}
     inference = {"name": "hmc", "step_size": 1e-7, "is_adapted": True, "path": None, "inner": {"a": [1, 2], "b": None}}
-    text = _model_toml("0" * 64, "posterior-1.safetensors", {name: standing, "b": standing}, inference, "mass", 3)
+    text = _model_toml("0" * 64, "posterior-1.safetensors", {name: standing, "b": standing}, inference, "mass", 3, None)
     values = tomllib.loads(text)
     assert values["clients"] == [name, "b"]
     assert values["standing"] == {name: standing, "b": standing}

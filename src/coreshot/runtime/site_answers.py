@@ -21,7 +21,7 @@ class SiteAnswers:
     """The answers of one site's records to one study."""
 
     def __init__(self, ledger: ReleaseLedger, study: Study, data: Path, points: Points) -> None:
-        self.ledger, self._study, self._points = ledger, study, points
+        self.ledger, self._study, self._own_points = ledger, study, points
         self.share = Share(
             ledger.hash_file(data), ledger.hash_records(points), study.hash, study.agreement.task, study.releases
         )
@@ -44,7 +44,7 @@ class SiteAnswers:
         study, notes = self._study, list[str]()
 
         def compute(taken: Steps) -> tuple[bytes, Steps]:
-            records = Records(self._points, study.releases, taken)
+            records = Records(self._own_points, study.releases, taken)
             messages = [decode_message(data, study_hash=study.hash) for data in inbox]
             replies = study.method.reply(key, study.model, {client: records}, messages, study.shared_key, on_chunk)
             message, found = replies[client]
