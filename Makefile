@@ -3,6 +3,9 @@
 PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/installed
+# Several processes share the cores: BLAS threads of each would wait for the others' cores, spinning.
+quick test: export OPENBLAS_NUM_THREADS = 1
+quick test: export OMP_NUM_THREADS = 1
 
 .PHONY: demo quick test checks types tests bench install clean
 
