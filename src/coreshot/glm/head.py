@@ -160,6 +160,7 @@ def _fit_classes(centred: Centred, sums: Summary, basis: np.ndarray, like: Head 
     _, log_ridges, trust, linear, logistic = max(found, key=lambda one: one[0])
     slopes = logistic.solve(log_ridges, trust).slopes
     # A prior around the discriminant is no knowledge of its own: there, the discriminant's ridge bounds the precision.
+    # Not for more than two classes: on the development tables that made probabilities too even.
     bounded = np.minimum(log_ridges, linear) if trust > 0 and len(precisions) == 1 else log_ridges
     roots = np.stack([_inverse(factor) for factor in logistic.solve(bounded, trust).factors])
     leverage_root = _inverse(_factor(centred.gram, np.exp(linear)[centred.groups]))
