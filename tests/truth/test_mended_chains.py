@@ -14,7 +14,7 @@ from coreshot.errors import CoreshotError
 from coreshot.learners.bpc_fkl import kl_gradient
 from coreshot.learners.coreset_chains import chain_ends
 from coreshot.learners.loop import distill
-from coreshot.learners.starts import MIN_GROUP, class_means
+from coreshot.learners.starts import MIN_GROUP, class_means, proportional_labels
 from coreshot.models import Model
 from coreshot.models.networks import ConvNet, Mlp
 from coreshot.privacy.guarded_records import Records, guard_records
@@ -144,6 +144,18 @@ def test_class_means_are_means_of_groups_and_small_classes_have_none():
     np.testing.assert_allclose(padded, found, rtol=1e-5)
     one = np.asarray(class_means(jax.random.key(0), points, jnp.eye(2)[:1], 0.0))
     np.testing.assert_allclose(one[0], [4.5, 0.0], rtol=1e-5)  # one point for a class: the mean of all of it
+
+
+def test_labels_in_proportion_to_the_records_by_hand(image_model):
+    """Of 12, 5 and 1 records and six points: one each, then 12/3, 12/5 and 12/7 are above 5/3; weights make 12 : 5 : 1 of 18."""
+    model = replace(image_model, num_outputs=4)
+    data = make_points(np.zeros((18, 6, 6, 1)), np.eye(4)[[1] * 12 + [0] * 5 + [3]])
+    labels, weight = proportional_labels(model, data, 6)
+    np.testing.assert_array_equal(np.argmax(labels, axis=1), [1, 0, 3, 1, 1, 1])
+    np.testing.assert_allclose(np.asarray(weight @ labels) * 18 / 6, [5, 12, 0, 1], rtol=1e-6)
+    few, weight = proportional_labels(model, data, 2)
+    np.testing.assert_array_equal(np.argmax(few, axis=1), [1, 0])
+    assert float(jnp.mean(weight)) < 1  # the third class has no point, and nothing stands for it
 
 
 def test_paper_is_another_name_for_the_mean(make_bpc):

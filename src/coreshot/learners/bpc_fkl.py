@@ -65,6 +65,7 @@ from coreshot.learners.starts import (
     first_labels,
     input_region,
     noise_around_mean,
+    proportional_labels,
 )
 from coreshot.models import LogDensity, Model
 from coreshot.privacy.guarded_records import Local, Records
@@ -120,6 +121,8 @@ class BpcFkl(Descent):
     step_of: Literal["sum", "mean"] = "sum"
     # Of the optimiser, where a chain starts: new (paper), or the expert's at that step (ours).
     chain_state: Literal["new", "expert"] = "new"
+    # Labels cycle through the classes (paper), or each class has points and weight in proportion to its records (ours).
+    labels: Literal["cycle", "proportional"] = "cycle"
     # Ours: so many of the experts' trajectories are not drawn. From them the coreset's chains are judged after each
     # chunk of updates by how likely they make the client's data; the best points are kept, and the updates stop when
     # there are no better ones. 0: all updates are made.
@@ -133,7 +136,12 @@ class BpcFkl(Descent):
     def releases(self, model: Model) -> tuple[Release, ...]:
         return (
             Release("start", START_CONTENT[self.start] + "; and the farthest input from the mean"),
-            Release("labels", "the classes in the order of their counts, or the mean target"),
+            Release(
+                "labels",
+                "the classes in the order of their counts, or the mean target"
+                if self.labels == "cycle"
+                else "the share of each class in the records",
+            ),
             Release(
                 "experts",
                 "weights of networks that were trained on the records"
@@ -150,11 +158,13 @@ class BpcFkl(Descent):
 
         def start(
             key: PRNGKey, data: Points, labelled: Points, num_examples: Array, last: Array
-        ) -> tuple[Points, tuple[Array, Array]]:
-            labels = first_labels(model, labelled, self.num_points)
+        ) -> tuple[Points, Array, tuple[Array, Array]]:
+            labels, share = first_labels(model, labelled, self.num_points), jnp.ones(self.num_points)
+            if self.labels == "proportional":
+                labels, share = proportional_labels(model, labelled, self.num_points)
             mass = num_examples / self.num_points if self.point_mass == "data" else 1.0
             # With its type: otherwise the second chunk's would differ, and it would be compiled again.
-            weight = jnp.full(self.num_points, mass, jnp.float32)
+            weight = jnp.asarray(mass * share, jnp.float32)
             if self.start == "between":
                 x = best_start(self, model, data, labels, weight, key, shared_key)
             elif self.start == "informative":
@@ -162,13 +172,14 @@ class BpcFkl(Descent):
                 x = select_informative_inputs(model, candidates, self.num_points, data, last)
             else:
                 x = draw_start(self.start, key, model, data, labels, self.init_scale)
-            return Points(x, labels, weight), input_region(data, self.init_scale)
+            return Points(x, labels, weight), share, input_region(data, self.init_scale)
 
         num_examples = jnp.sum(records.exact(COUNT.name).weight, axis=1)
-        coreset, region = jax.vmap(start)(
+        coreset, share, region = jax.vmap(start)(
             fold_each(keys, 1), records.exact("start"), records.exact("labels"), num_examples, last
         )
-        return self.begin(coreset, region, num_examples, LocalPart(self.seen_data(records), experts))
+        state = self.begin(coreset, region, num_examples, LocalPart(self.seen_data(records), experts))
+        return replace(state, point_weights=share)
 
     def seen_data(self, records: Records) -> Points:
         """What updates see beside the experts."""
@@ -264,7 +275,7 @@ class BpcFkl(Descent):
             num_networks=self.num_trajectories,
             batch_size=self.batch_size,
             has_soft_labels=self.step_size_y > 0,
-            has_point_weights=self.start == "informative",
+            has_point_weights=self.start == "informative" or self.labels == "proportional",
         )
 
     def gradient_passes(self, num_records: int) -> int:
@@ -283,6 +294,8 @@ class BpcFkl(Descent):
 
     def check(self, model: Model) -> None:
         check_start(self.start, model, has_experts=True)
+        if self.labels == "proportional" and model.kind == "regression":
+            raise CoreshotError('learner: labels = "proportional" counts classes, and regression has none; remove it.')
         experts, length = self.experts, self.data_chain_length
         if experts.first_step + length > experts.num_steps:
             raise CoreshotError(

@@ -188,6 +188,26 @@ def first_labels(model: Model, points: Points, num_points: int) -> Float[Array, 
     return jax.nn.one_hot(label_cycle(points, num_points), model.num_outputs)
 
 
+def proportional_labels(
+    model: Model, points: Points, num_points: int
+) -> tuple[Float[Array, "points classes"], Float[Array, " points"]]:
+    """Classification: each class has points in proportion to its records, and at least one; and what each point weighs,
+    relative to n / K, so that the points of a class stand for its records.
+
+    Points are dealt out one by one, by the method of Sainte-Lague; with more classes than points, to the largest.
+    """
+    counts = points.weight @ points.y
+
+    def deal(dealt: Array, _: None) -> tuple[Array, Array]:
+        claim = jnp.where(dealt == 0, jnp.sum(counts) + counts, counts / (2 * dealt + 1))
+        label = jnp.argmax(jnp.where(counts > 0, claim, -1.0))
+        return dealt.at[label].add(1.0), label
+
+    dealt, labels = jax.lax.scan(deal, jnp.zeros_like(counts), length=num_points)
+    weight = (counts / jnp.maximum(dealt, 1.0) * num_points / jnp.sum(counts))[labels]
+    return jax.nn.one_hot(labels, model.num_outputs), weight
+
+
 def label_cycle(points: Points, num_points: int) -> Int[Array, " points"]:
     """Class numbers in descending order of count, repeated until there are num_points."""
     counts = points.weight @ points.y
