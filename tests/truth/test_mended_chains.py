@@ -147,7 +147,7 @@ def test_class_means_are_means_of_groups_and_small_classes_have_none():
 
 
 def test_labels_in_proportion_to_the_records_by_hand(image_model):
-    """Of 12, 5 and 1 records and six points: one each, then 12/3, 12/5 and 12/7 are above 5/3; weights make 12 : 5 : 1 of 18."""
+    """Of 12, 5 and 1 records and six points: one each, then 12/3, 12/5 and 12/7 are above 5/3; weights: 12 : 5 : 1."""
     model = replace(image_model, num_outputs=4)
     data = make_points(np.zeros((18, 6, 6, 1)), np.eye(4)[[1] * 12 + [0] * 5 + [3]])
     labels, weight = proportional_labels(model, data, 6)
