@@ -49,8 +49,8 @@ class PrivateBpcFkl(BpcFkl):
     def __post_init__(self) -> None:
         if self.num_held_out or self.labels != "cycle" or self.chain_state != "new":
             raise CoreshotError(
-                "learner: private_bpc_fkl has labels of all classes, draws all its experts, and keeps no optimiser's state; "
-                "remove labels, num_held_out and chain_state."
+                "learner: private_bpc_fkl has labels of all classes, draws all its experts, and keeps no optimiser's "
+                "state; remove labels, num_held_out and chain_state."
             )
         if self.start != "mean" or self.experts.store == "replay":
             raise CoreshotError(
