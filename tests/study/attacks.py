@@ -8,6 +8,7 @@ tests/study/test_attacks.py runs them on the present code.
 """
 
 import contextlib
+import hashlib
 import io
 import json
 import os
@@ -108,6 +109,15 @@ class Attacks:
 
     def learn_of_one_record_by_a_refusal(self):
         return self.run("study", "check", self.study("refusing", outside="refuse", **NOISY))[0] == 0
+
+    def learn_the_hash_of_a_file_elsewhere(self):
+        place = os.path.relpath(self.folder / "site.csv", self.folder / "networks")
+        frozen = f'{{ name = "frozen", dimension = 2, file = "{place}", sha256 = "{"ab" * 32}" }}'
+        (self.folder / "networks").mkdir()
+        os.environ["CORESHOT_NETWORKS"] = str(self.folder / "networks")
+        work = SUMS.replace('{ name = "identity", dimension = 2 }', frozen)
+        _, told = self.distill("frozen", "frozen.coreset", work=work)
+        return hashlib.sha256((self.folder / "site.csv").read_bytes()).hexdigest()[:6] in told
 
     def compute_in_a_spreadsheet(self):
         formula = (self.folder / "site.csv").read_text().replace("no", "=1+1")

@@ -12,8 +12,9 @@ def attacks(tmp_path_factory):
 @pytest.mark.parametrize("name", NAMES)
 def test_it_fails(attacks, name, monkeypatch):
     monkeypatch.setenv("JAX_PLATFORMS", "cpu")
+    monkeypatch.setenv("CORESHOT_NETWORKS", "")  # an attack sets it
     assert not getattr(attacks(), name)()
 
 
-def test_there_are_nine():
-    assert len(NAMES) == 9
+def test_there_are_ten():
+    assert len(NAMES) == 10
