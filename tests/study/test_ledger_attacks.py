@@ -101,6 +101,14 @@ def test_a_ledger_that_was_deleted_is_missed(coreshot, private_path, write_site,
     assert (tmp_path / "b.coreset").read_bytes() == (tmp_path / "a.coreset").read_bytes()
 
 
+def test_nothing_leaves_where_the_key_cannot_be_marked(ledger_path):
+    ledger = ReleaseLedger(ledger_path)
+    ledger_path.with_name("ledger.sqlite.key").unlink()
+    with pytest.raises(CoreshotError, match="so nothing is released"):
+        answer(ledger, 0, STRICT)
+    assert ledger.entries() == []
+
+
 def test_no_study_makes_a_ledger_unreadable(ledger_path, monkeypatch):
     odd = Release("steps", "steps", "dp_sgd", 1e12, 4.0, 10, 0.5, 1e-5)
     ledger = ReleaseLedger(ledger_path)

@@ -224,12 +224,14 @@ class ReleaseLedger:
 
     def _mark_used(self) -> None:
         """In the key's file, before the first answer is written: a ledger that is lost later is then missed."""
-        path = self._key_path
-        if path.stat().st_size == KEY_BYTES:
-            with path.open("ab") as file:
-                file.write(b"\n")
-                file.flush()
-                os.fsync(file.fileno())
+        try:
+            if self._key_path.stat().st_size == KEY_BYTES:
+                with self._key_path.open("ab") as file:
+                    file.write(b"\n")
+                    file.flush()
+                    os.fsync(file.fileno())
+        except OSError as error:
+            raise self._unusable(f"its key: {error.strerror}") from None
 
     def _prepare(self, database: sqlite3.Connection) -> None:
         [version] = database.execute("PRAGMA user_version").fetchone()
