@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import jax
 import pytest
 from flwr.app import ConfigRecord, Message, MessageType, RecordDict
+from flwr.common.constant import FLWR_INTERNAL_GRPC_CONTROL_API, FLWR_INTERNAL_GRPC_FLEET_API
 from flwr.common.serde import message_to_proto
 from flwr.proto.fleet_pb2 import PushMessagesRequest
 from flwr.proto.node_pb2 import Node
@@ -19,6 +20,7 @@ from flwr.superlink.main import get_federation_manager, get_objectstore_linkstat
 from flwr.superlink.servicer.fleet import fleet_handlers
 
 from coreshot.flower import nodes as nodes_module
+from coreshot.flower.federation import environment
 from coreshot.flower.messages import CLIENT, HEADER, REQUEST
 from coreshot.flower.nodes import Nodes
 from coreshot.flower.runs import WaitPolicy
@@ -120,3 +122,10 @@ def test_every_message_has_a_nonce_of_its_own(link, make_study, monkeypatch):
     nonces = {bytes(message.content["nonce"]["nonce"]) for message in (first, second)}
     assert len(nonces) == 2
     assert min(map(len, nonces)) == 32
+
+
+def test_the_environment_opens_no_further_port(monkeypatch, tmp_path):
+    """Flower's SuperLink serves Control and Fleet on ports of their own where these variables are 1."""
+    for name in (FLWR_INTERNAL_GRPC_CONTROL_API, FLWR_INTERNAL_GRPC_FLEET_API):
+        monkeypatch.setenv(name, "1")
+        assert environment(tmp_path)[name] == "0"
