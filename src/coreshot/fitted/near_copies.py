@@ -18,6 +18,7 @@ from coreshot.methods.protocol import Content
 MIN_SHARE = 0.6  # of equal numbers; honest sites of one population have at most a quarter (moments of five columns)
 RELATIVE = 1e-5  # numbers this close are equal: means over different records are, at best, 1e-4 apart
 MAX_NUMBERS = 1_000  # of a client that are compared, spread over what it sent
+NUM_PLACES = 16  # at which neighbours are looked for: one changed place of a copy hides nothing
 
 
 def near_copies(contents: Mapping[str, Content]) -> dict[str, tuple[str, float]]:
@@ -48,14 +49,26 @@ def _arrays(value: Any) -> Iterator[np.ndarray]:
 
 
 def _in_group(group: list[tuple[str, np.ndarray]]) -> Iterator[tuple[str, tuple[str, float]]]:
+    """Only pairs that are next to each other, and equal, at one of a few places are compared: a copy is, and all pairs
+    of ten thousand clients would be too many.
+    """
     names, rows = [name for name, _ in group], np.stack([numbers for _, numbers in group])
-    for index in range(1, len(rows)):
-        before, own = rows[:index], rows[index]
-        size = np.maximum(np.abs(before), np.abs(own))
-        is_used = size > 0  # zeros are equal in many files
-        shares = np.sum((np.abs(before - own) <= RELATIVE * size) & is_used, axis=1) / np.maximum(
-            is_used.sum(axis=1), 1
-        )
-        closest = int(np.argmax(shares))
-        if shares[closest] >= MIN_SHARE:
-            yield names[index], (names[closest], float(shares[closest]))
+    pairs = set[tuple[int, int]]()
+    for place in np.unique(np.linspace(0, rows.shape[1] - 1, NUM_PLACES).astype(int)):
+        order = np.argsort(rows[:, place], kind="stable")
+        low, high = rows[order[:-1], place], rows[order[1:], place]
+        is_equal = (high - low <= RELATIVE * np.maximum(np.abs(low), np.abs(high))) & (high != 0)
+        pairs |= {(min(pair), max(pair)) for pair in zip(order[:-1][is_equal], order[1:][is_equal], strict=True)}
+    best: dict[int, tuple[str, float]] = {}
+    for earlier, later in sorted(pairs):
+        share = _equal_share(rows[earlier], rows[later])
+        if share >= max(MIN_SHARE, best.get(later, ("", 0.0))[1]):
+            best[later] = names[earlier], share
+    return ((names[later], best[later]) for later in sorted(best))
+
+
+def _equal_share(one: np.ndarray, other: np.ndarray) -> float:
+    """Of the places where one of them is not zero: zeros are equal in many files."""
+    size = np.maximum(np.abs(one), np.abs(other))
+    is_equal = np.abs(one - other) <= RELATIVE * size
+    return float(np.sum(is_equal & (size > 0)) / max(1, np.sum(size > 0)))
