@@ -24,7 +24,7 @@ import psutil
 import pyarrow
 import pyarrow.parquet
 import pytest
-from jax._src import compiler
+from jax._src import compiler, lru_cache
 from PIL import Image
 
 from coreshot import cli
@@ -45,11 +45,16 @@ COMPILATION = {
     "jax_persistent_cache_min_compile_time_secs": 0.1,
     "jax_compilation_cache_max_size": 4_000_000_000,
     "jax_disable_most_optimizations": True,
+    "jax_traceback_in_locations_limit": 0,  # no program says which lines of Python it came from
 }
-# XLA's older way to compile fusions takes half the time. Processes that tests start take it from the environment.
-EMITTERS = "xla_cpu_use_fusion_emitters"
-if EMITTERS not in os.environ.get("XLA_FLAGS", ""):  # a worker has it from its controller
-    os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --{EMITTERS}=false".strip()
+# XLA's older way to compile fusions takes half the time, and many small programs gain nothing from being compiled in
+# parts. Processes that tests start take this from the environment. What users have stands second.
+XLA_OPTIONS = {"xla_cpu_use_fusion_emitters": (False, True), "xla_cpu_parallel_codegen_split_count": (1, 32)}
+FLAGS = " ".join(f"--{name}={str(ours).lower()}" for name, (ours, _) in XLA_OPTIONS.items())
+if FLAGS not in os.environ.get("XLA_FLAGS", ""):  # a worker has it from its controller
+    os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {FLAGS}".strip()
+# Tracing makes many objects and few cycles: Python looks for cycles less often than by itself.
+gc.set_threshold(50_000, 20, 20)
 
 
 def configure_jax(**settings: Any) -> None:
@@ -74,6 +79,8 @@ def pytest_configure(config: pytest.Config) -> None:
             if not entry.with_name(entry.name.removesuffix("-cache") + "-atime").exists():
                 entry.unlink()
     configure_jax(**COMPILATION, jax_compilation_cache_dir=str(cache))
+    # To see how large it is, jax would read the times of all entries whenever it writes one.
+    lru_cache.LRUCache._evict_if_needed = lambda self, *, additional_size=0: None
     os.environ["CORESHOT_LEDGER"] = str(Path(tempfile.mkdtemp(prefix="coreshot-tests-")) / "ledger.sqlite")
 
 
@@ -114,7 +121,7 @@ def compiled_programs(request: pytest.FixtureRequest) -> Iterator[None]:
             jax.clear_caches()
             configure_jax(jax_disable_most_optimizations=False)
             patch.setattr(compiler, "get_compile_options", users_compile_options(compiler.get_compile_options))
-            patch.setenv("XLA_FLAGS", os.environ["XLA_FLAGS"].replace(f"--{EMITTERS}=false", ""))
+            patch.setenv("XLA_FLAGS", os.environ["XLA_FLAGS"].replace(FLAGS, ""))
         yield
     if is_optimized:
         configure_jax(jax_disable_most_optimizations=True)
@@ -129,7 +136,7 @@ def users_compile_options(original: Callable[..., Any]) -> Callable[..., Any]:
 
     def options(*arguments: Any, **named: Any) -> Any:
         found = original(*arguments, **named)
-        found.env_option_overrides += [(EMITTERS, True)]
+        found.env_option_overrides += [(name, theirs) for name, (_, theirs) in XLA_OPTIONS.items()]
         return found
 
     return options
