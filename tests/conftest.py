@@ -24,7 +24,8 @@ import psutil
 import pyarrow
 import pyarrow.parquet
 import pytest
-from jax._src import compiler, lru_cache
+import whole_entries
+from jax._src import compiler
 from PIL import Image
 
 from coreshot import cli
@@ -37,13 +38,13 @@ from coreshot.models.networks import Mlp
 from coreshot.study import Agreement, Study
 from coreshot.types import Params, Points, make_points
 
+MOST_KEPT = 2_000_000_000  # bytes of compiled programs on disk
 MOST_MEMORY = 900_000_000  # bytes of one worker; beyond it, compiled programs are freed after a test file
 # Tests compile much and compute little, so programs are compiled fast and run slowly, unless a file asks for
-# `pytestmark = pytest.mark.optimized`. One directory keeps them for all processes: a maximal size makes jax lock it.
+# `pytestmark = pytest.mark.optimized`. One directory keeps them for all processes.
 COMPILATION = {
     "jax_platforms": "cpu",
-    "jax_persistent_cache_min_compile_time_secs": 0.1,
-    "jax_compilation_cache_max_size": 4_000_000_000,
+    "jax_persistent_cache_min_compile_time_secs": 0.0,  # to read the smallest program takes half the time
     "jax_disable_most_optimizations": True,
     "jax_traceback_in_locations_limit": 0,  # no program says which lines of Python it came from
 }
@@ -53,6 +54,9 @@ XLA_OPTIONS = {"xla_cpu_use_fusion_emitters": (False, True), "xla_cpu_parallel_c
 FLAGS = " ".join(f"--{name}={str(ours).lower()}" for name, (ours, _) in XLA_OPTIONS.items())
 if FLAGS not in os.environ.get("XLA_FLAGS", ""):  # a worker has it from its controller
     os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {FLAGS}".strip()
+# Dozens of processes import the same files: the first of them keeps their bytecode, whatever the environment says.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 # Tracing makes many objects and few cycles: Python looks for cycles less often than by itself.
 gc.set_threshold(50_000, 20, 20)
 
@@ -74,14 +78,22 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "optimized: programs of this file are compiled as users compile them")
     config.addinivalue_line("markers", "slow: not a part of `make quick`")
     cache = compilation_cache(config)
-    if "PYTEST_XDIST_WORKER" not in os.environ:  # a killed process may have left half of an entry, without its time
-        for entry in cache.glob("*-cache"):
-            if not entry.with_name(entry.name.removesuffix("-cache") + "-atime").exists():
-                entry.unlink()
+    if "PYTEST_XDIST_WORKER" not in os.environ:
+        make_room(cache)
+        paths = [str(Path(__file__).parent / "processes"), os.environ.get("PYTHONPATH", "")]
+        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, paths))  # of processes that tests start
+    whole_entries.install()
     configure_jax(**COMPILATION, jax_compilation_cache_dir=str(cache))
-    # To see how large it is, jax would read the times of all entries whenever it writes one.
-    lru_cache.LRUCache._evict_if_needed = lambda self, *, additional_size=0: None
     os.environ["CORESHOT_LEDGER"] = str(Path(tempfile.mkdtemp(prefix="coreshot-tests-")) / "ledger.sqlite")
+
+
+def make_room(cache: Path) -> None:
+    """Nothing is kept beyond some size, nor what a killed process has left half written."""
+    entries = list(cache.iterdir())
+    is_full = sum(entry.stat().st_size for entry in entries) > MOST_KEPT
+    for entry in entries:
+        if is_full or entry.suffix == ".part":
+            entry.unlink()
 
 
 @pytest.fixture(autouse=True)
