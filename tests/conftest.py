@@ -224,7 +224,27 @@ SLOW = {
     "test_resume.py",
     "test_wide_networks.py",
 }
-LONGEST = {"test_learners.py", "test_dp_sgd.py", "test_private_learners.py", "test_audit.py"}
+# Files of the most seconds beside those of federations and commands, which come before them.
+LONGEST = {
+    "test_audit.py",
+    "test_audit_noise.py",
+    "test_commands.py",
+    "test_diagnostics.py",
+    "test_dp_sgd.py",
+    "test_estimator.py",
+    "test_experts.py",
+    "test_fedjax.py",
+    "test_glm.py",
+    "test_informative_start.py",
+    "test_learners.py",
+    "test_ledger_kills.py",
+    "test_mechanisms.py",
+    "test_plan.py",
+    "test_private_learners.py",
+    "test_private_pooled_dm.py",
+    "test_report.py",
+    "test_standings.py",
+}
 # Files that start a SuperLink, sites or Ray.
 FEDERATIONS = {
     "test_failures.py",
