@@ -39,7 +39,8 @@ from coreshot.study import Agreement, Study
 from coreshot.types import Params, Points, make_points
 
 MOST_KEPT = 2_000_000_000  # bytes of compiled programs on disk
-MOST_MEMORY = 900_000_000  # bytes of one worker; beyond it, compiled programs are freed after a test file
+# Bytes of one worker. Beyond them compiled programs are freed, after a file and after any test: the disk has them all.
+MOST_AFTER_A_FILE, MOST_AFTER_A_TEST = 1_100_000_000, 2_000_000_000
 # Tests compile much and compute little, so programs are compiled fast and run slowly, unless a file asks for
 # `pytestmark = pytest.mark.optimized`. One directory keeps them for all processes.
 COMPILATION = {
@@ -137,7 +138,16 @@ def compiled_programs(request: pytest.FixtureRequest) -> Iterator[None]:
         yield
     if is_optimized:
         configure_jax(jax_disable_most_optimizations=True)
-    if is_optimized or psutil.Process().memory_info().rss > MOST_MEMORY:
+    free_programs(0 if is_optimized else MOST_AFTER_A_FILE)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown() -> None:
+    free_programs(MOST_AFTER_A_TEST)
+
+
+def free_programs(beyond: int) -> None:
+    if psutil.Process().memory_info().rss > beyond:
         jax.clear_caches()
         gc.collect()
         ctypes.CDLL(None).malloc_trim(0)  # back to the system, not only to this process
