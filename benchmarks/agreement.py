@@ -14,7 +14,8 @@ from jax.flatten_util import ravel_pytree
 from safetensors.numpy import save_file
 from updates import UPDATES
 
-from coreshot.learners.bpc_fkl import chain_ends, kl_gradient
+from coreshot.learners.bpc_fkl import kl_gradient
+from coreshot.learners.coreset_chains import chain_ends
 from coreshot.types import Params, make_points
 
 NUM_POINTS, CHAIN_LENGTH = 4, 5  # fewer points than a batch: nothing is drawn

@@ -21,7 +21,7 @@ from coreshot_update import learner_of, model_of
 from jax.flatten_util import ravel_pytree
 from updates import CHANNELS, DENSE, EMNIST, Update
 
-from coreshot.learners.bpc_fkl import chain_ends
+from coreshot.learners.coreset_chains import chain_ends
 from coreshot.types import Points, make_points
 
 CORES = os.cpu_count() or 1

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from sklearn.datasets import make_moons
 
-from coreshot.learners.bpc_fkl import best_start, chain_ends
+from coreshot.learners.bpc_fkl import best_start
+from coreshot.learners.coreset_chains import chain_ends
 from coreshot.learners.starts import between_neighbours, first_labels
 from coreshot.types import Points, make_points
 

@@ -91,7 +91,19 @@ def test_pooling_is_flax_pooling():
 
 def test_what_is_not_built_is_refused():
     with pytest.raises(ValueError, match="only 1 is built"):
-        patch_convolution(INPUTS, KERNEL, (2, 2), "VALID")
+        patch_convolution(INPUTS, KERNEL, (1, 1), "VALID", rhs_dilation=(2, 2))
+
+
+@pytest.mark.parametrize("strides", [(2, 2), (3, 1)])
+def test_strides_give_the_convolution_with_strides(strides):
+    def theirs(inputs, kernel):
+        return jax.lax.conv_general_dilated(
+            inputs, kernel, strides, "VALID", dimension_numbers=("NHWC", "HWIO", "NHWC")
+        )
+
+    ours = with_gradients(lambda inputs, kernel: patch_convolution(inputs, kernel, strides, "VALID"), INPUTS, KERNEL)
+    for one, other in zip(ours, with_gradients(theirs, INPUTS, KERNEL), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("shape", [(2, 26, 26, 32), (1, 27, 24, 33), (1, 14, 31, 70)])

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from jax.flatten_util import ravel_pytree
 
-from coreshot.learners.bpc_fkl import chain_ends
 from coreshot.learners.bpc_rkl import reverse_kl_gradient
 from coreshot.learners.bpc_w import BpcW
+from coreshot.learners.coreset_chains import chain_ends
 from coreshot.learners.dm import Dm
 from coreshot.learners.fbpc import Fbpc
 from coreshot.learners.gradient_matching import GradientMatching, distance

@@ -15,6 +15,7 @@ from pydantic import Field
 from coreshot.config import (
     Count,
     NonNegative,
+    NonNegativeInt,
     Positive,
     choose,
     decode,
@@ -86,6 +87,7 @@ class Outline:
     evaluate_every: Count = 1  # rounds between two points of a convergence curve
     prior_precision: NonNegative
     noise_scale: Positive = 1.0  # of the Gaussian likelihood
+    max_shift: NonNegativeInt = 0  # augmentation of every arm: random shifts of images in training, in pixels
     seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
 
 
@@ -97,6 +99,7 @@ class Preset:
     network: Network
     prior_precision: float
     noise_scale: float
+    max_shift: int
     learners: dict[str, Learner]
     inferences: dict[str, Inference]
     methods: dict[str, Method]
@@ -140,6 +143,7 @@ class Preset:
             num_outputs=num_outputs or self.task.num_outputs,
             prior_precision=self.prior_precision,
             noise_scale=self.noise_scale,
+            max_shift=self.max_shift,
             seed=seed,
         )
 
@@ -259,6 +263,7 @@ def build_preset(name: str, values: Mapping[str, Any]) -> Preset:
         network=decode_named(NETWORKS, outline.network, f"{where}, network", "network"),
         prior_precision=outline.prior_precision,
         noise_scale=outline.noise_scale,
+        max_shift=outline.max_shift,
         learners=learners,
         inferences=inferences,
         methods=methods,

@@ -14,7 +14,8 @@ from coreshot.inference.posterior import SamplePosterior
 from coreshot.inference.protocol import Info
 from coreshot.keys import named_key
 from coreshot.models import LogDensity
-from coreshot.models.training import OptimizerName, ascend, draw_batch, make_optimizer, shifted
+from coreshot.models.augmentation import shift_points
+from coreshot.models.training import OptimizerName, ascend, draw_batch, make_optimizer
 from coreshot.types import Params, PRNGKey
 
 
@@ -26,16 +27,17 @@ def climb(
     num_steps: int,
     key: PRNGKey,
     batch_size: int | None = None,
-    max_shift: int = 0,
+    max_shift: int | None = None,
 ) -> Params:
     """num_steps of the optimiser on the log density per observation, so that step_size does not depend on the amount of
     data."""
     solver = make_optimizer(optimizer, step_size)
     scale = 1.0 / log_density.num_observations
+    max_shift = log_density.model.max_shift if max_shift is None else max_shift
 
     def seen(key: PRNGKey, params: Params) -> Float[Array, ""]:
         batch = log_density.points if batch_size is None else draw_batch(key, log_density.points, batch_size)
-        return scale * LogDensity(log_density.model, shifted(named_key(key, "shift"), batch, max_shift))(params)
+        return scale * LogDensity(log_density.model, shift_points(named_key(key, "shift"), batch, max_shift))(params)
 
     return ascend(solver, seen, params, solver.init(params), jax.random.split(key, num_steps))[0]
 
@@ -47,7 +49,7 @@ class MapEstimate:
     num_steps: Count
     batch_size: Count | None = None  # drawn for each step; None: all points
     num_chains: Count = 1  # more than one: an ensemble of MAP estimates, each from its own start
-    max_shift: NonNegativeInt = 0  # the largest random shift of images in pixels, drawn for each step
+    max_shift: NonNegativeInt | None = None  # of random shifts of images in pixels; None: as the study says
 
     @property
     def num_samples(self) -> int:

@@ -19,7 +19,8 @@ Where we differ from the paper:
 - the sign of its Eq. (klgradient), which is right only if its log p is a *negative* log-likelihood (see `kl_gradient`);
 - the chain ascends log prior + log likelihood, as the table's prior precision asks (Algorithm 2 shows the likelihood
   alone);
-- options that are ours: sampling, num_data_draws, point_mass, start, optimizer = "adam", decay = "cosine";
+- options that are ours: sampling, num_data_draws, point_mass, start, optimizer = "adam", decay = "cosine",
+  chain_state, bounds, proxy_network, num_held_out, and the augmentation that a study may ask for;
 - when points diverge we go back and halve their step sizes.
 """
 
@@ -35,19 +36,26 @@ import optax
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, Key, PyTree
 
-from coreshot.config import Count, NonNegative, Positive, settings
+from coreshot.config import Count, NonNegative, NonNegativeInt, Positive, settings
 from coreshot.errors import CoreshotError
 from coreshot.keys import fold_each, named_key
+from coreshot.learners.coreset_chains import chain_ends, flat_chain_ends, perturbed
 from coreshot.learners.descent import Descent, DescentState, LocalPart
 from coreshot.learners.expert_store import train_experts
-from coreshot.learners.experts import Experts, ExpertSource, Recipe, bytes_needed, expert_steps, make_unravel
+from coreshot.learners.experts import (
+    Experts,
+    ExpertSource,
+    Recipe,
+    bytes_needed,
+    expert_steps,
+)
 from coreshot.learners.informative_start import (
     NUM_CANDIDATES,
     select_informative_inputs,
     stationary_labels_and_weights,
 )
 from coreshot.learners.protocol import COUNT, LearningCost
-from coreshot.learners.randomised_map import Sampling, langevin_noise_scale, randomised
+from coreshot.learners.randomised_map import Sampling
 from coreshot.learners.replay import open_pool
 from coreshot.learners.starts import (
     START_CONTENT,
@@ -57,9 +65,9 @@ from coreshot.learners.starts import (
     first_labels,
     input_region,
     noise_around_mean,
+    proportional_labels,
 )
 from coreshot.models import LogDensity, Model
-from coreshot.models.training import ascend, draw_batch, make_optimizer
 from coreshot.privacy.guarded_records import Local, Records
 from coreshot.privacy.releases import Release
 from coreshot.types import Params, Points, PRNGKey, padded_size
@@ -68,16 +76,22 @@ from coreshot.types import Params, Points, PRNGKey, padded_size
 DRAWN_BYTES = 256 << 20
 
 
-def kl_gradient(model: Model, points: Points, data_params: Params, coreset_params: Params) -> Points:
+def kl_gradient(
+    model: Model, points: Points, data_params: Params, coreset_params: Params, key: PRNGKey | None = None
+) -> Points:
     """The gradient of KL(p_D || q_C) in the points, from weights drawn from p_D and from q_C (leading axis: samples).
 
     KL = -E_{p_D}[log p(C|theta)] + log Z(C) + const, so its gradient is
-    -E_{p_D}[grad log p(C|theta)] + E_{q_C}[grad log p(C|theta)].
+    -E_{p_D}[grad log p(C|theta)] + E_{q_C}[grad log p(C|theta)]. With a key, both terms see the points under the same
+    augmentation.
     """
+
+    def log_prob(params: Params, points: Points) -> Float[Array, ""]:
+        return model.log_prob(params, points if key is None else model.augment(key, points))
 
     def expected(samples: Params) -> Points:
         # A gradient for each sample: one through a loop over them would compute every network's outputs twice.
-        each = model.each(lambda params: jax.grad(lambda points: model.log_prob(params, points))(points))(samples)
+        each = model.each(lambda params: jax.grad(lambda points: log_prob(params, points))(points))(samples)
         return jax.tree.map(lambda array: jnp.mean(array, axis=0), each)
 
     return jax.tree.map(jnp.subtract, expected(coreset_params), expected(data_params))
@@ -105,6 +119,14 @@ class BpcFkl(Descent):
     num_starts: Count = 64
     # The gradient that step sizes are for: of the points' log-likelihoods summed, or averaged over the points.
     step_of: Literal["sum", "mean"] = "sum"
+    # Of the optimiser, where a chain starts: new (paper), or the expert's at that step (ours).
+    chain_state: Literal["new", "expert"] = "new"
+    # Labels cycle through the classes (paper), or each class has points and weight in proportion to its records (ours).
+    labels: Literal["cycle", "proportional"] = "cycle"
+    # Ours: so many of the experts' trajectories are not drawn. From them the coreset's chains are judged after each
+    # chunk of updates by how likely they make the client's data; the best points are kept, and the updates stop when
+    # there are no better ones. 0: all updates are made.
+    num_held_out: NonNegativeInt = 0
 
     @property
     def can_resume(self) -> bool:
@@ -114,23 +136,35 @@ class BpcFkl(Descent):
     def releases(self, model: Model) -> tuple[Release, ...]:
         return (
             Release("start", START_CONTENT[self.start] + "; and the farthest input from the mean"),
-            Release("labels", "the classes in the order of their counts, or the mean target"),
-            Release("experts", "weights of networks that were trained on the records"),
+            Release(
+                "labels",
+                "the classes in the order of their counts, or the mean target"
+                if self.labels == "cycle"
+                else "the share of each class in the records",
+            ),
+            Release(
+                "experts",
+                "weights of networks that were trained on the records"
+                + ("; and how likely the points' chains make the records" if self.num_held_out else ""),
+            ),
             COUNT,
         )
 
     def init(self, keys: Key[Array, " clients"], model: Model, records: Records, shared_key: PRNGKey) -> DescentState:
+        model = self.client_model(model)
         self.check(model)
         experts = self._make_experts(fold_each(keys, 0), model, records.exact("experts"), shared_key)
         last = experts.last() if self.start == "informative" else jnp.zeros((len(keys), 0))
 
         def start(
             key: PRNGKey, data: Points, labelled: Points, num_examples: Array, last: Array
-        ) -> tuple[Points, tuple[Array, Array]]:
-            labels = first_labels(model, labelled, self.num_points)
+        ) -> tuple[Points, Array, tuple[Array, Array]]:
+            labels, share = first_labels(model, labelled, self.num_points), jnp.ones(self.num_points)
+            if self.labels == "proportional":
+                labels, share = proportional_labels(model, labelled, self.num_points)
             mass = num_examples / self.num_points if self.point_mass == "data" else 1.0
             # With its type: otherwise the second chunk's would differ, and it would be compiled again.
-            weight = jnp.full(self.num_points, mass, jnp.float32)
+            weight = jnp.asarray(mass * share, jnp.float32)
             if self.start == "between":
                 x = best_start(self, model, data, labels, weight, key, shared_key)
             elif self.start == "informative":
@@ -138,13 +172,14 @@ class BpcFkl(Descent):
                 x = select_informative_inputs(model, candidates, self.num_points, data, last)
             else:
                 x = draw_start(self.start, key, model, data, labels, self.init_scale)
-            return Points(x, labels, weight), input_region(data, self.init_scale)
+            return Points(x, labels, weight), share, input_region(data, self.init_scale)
 
         num_examples = jnp.sum(records.exact(COUNT.name).weight, axis=1)
-        coreset, region = jax.vmap(start)(
+        coreset, share, region = jax.vmap(start)(
             fold_each(keys, 1), records.exact("start"), records.exact("labels"), num_examples, last
         )
-        return self.begin(coreset, region, num_examples, LocalPart(self.seen_data(records), experts))
+        state = self.begin(coreset, region, num_examples, LocalPart(self.seen_data(records), experts))
+        return replace(state, point_weights=share)
 
     def seen_data(self, records: Records) -> Points:
         """What updates see beside the experts."""
@@ -154,14 +189,28 @@ class BpcFkl(Descent):
         self, keys: Key[Array, " clients"], model: Model, points: Points, shared_key: PRNGKey
     ) -> ExpertSource:
         recipe = Recipe(
-            model, self.experts, self.chain_optimizer, self.batch_size, self.data_chain_length, self.sampling
+            model,
+            self.experts,
+            self.chain_optimizer,
+            self.batch_size,
+            self.data_chain_length,
+            self.sampling,
+            self.chain_state == "expert",
         )
         if self.experts.store == "replay":
             return open_pool(recipe, keys, points, shared_key, self.num_trajectories)
-        return train_experts(recipe, keys, points, shared_key)
+        return train_experts(recipe, keys, points, shared_key, self.num_held_out)
+
+    def held_out_score(self, model: Model, state: DescentState) -> Float[Array, " clients"] | None:
+        """The mean of log p(D|theta) at the ends of the coreset's chains: what the reverse KL has of the data."""
+        if not self.num_held_out:
+            return None
+        local = state.local.value
+        return _score(self, model, state.points, local.data, local.experts.held_out_starts())
 
     def updates_at_once(self, model: Model, num_clients: int) -> int:
-        num_drawn = self.num_trajectories + (self.num_data_draws or self.num_trajectories)
+        starts = 3 if self.chain_state == "expert" else 1  # with the optimiser's state
+        num_drawn = starts * self.num_trajectories + (self.num_data_draws or self.num_trajectories)
         return DRAWN_BYTES // (4 * num_clients * num_drawn * model.num_params())
 
     def draw(
@@ -185,7 +234,7 @@ class BpcFkl(Descent):
         data_samples = 1 if self.num_data_draws else self.num_noise_samples
         of_data = perturbed(model, ends, key_data, data_samples, self.noise_scale)
         of_coreset = perturbed(model, coreset_ends, key_coreset, self.num_noise_samples, self.noise_scale)
-        return self.scaled(kl_gradient(model, points, of_data, of_coreset))
+        return self.scaled(kl_gradient(model, points, of_data, of_coreset, named_key(key, "augment")))
 
     def scaled(self, gradient: Points) -> Points:
         return gradient if self.step_of == "sum" else jax.tree.map(lambda array: array / self.num_points, gradient)
@@ -214,12 +263,19 @@ class BpcFkl(Descent):
         return LearningCost(
             passes,
             f"{experts:,} expert steps, {self.num_updates:,} updates, {chain_steps:,} chain steps",
-            bytes_needed(self.experts, self.data_chain_length, 1, model.num_params(), self.chain_optimizer),
+            bytes_needed(
+                self.experts,
+                self.data_chain_length,
+                1,
+                self.client_model(model).num_params(),
+                self.chain_optimizer,
+                self.chain_state == "expert",
+            ),
             kept_in=f"experts, {self.experts.store}",
             num_networks=self.num_trajectories,
             batch_size=self.batch_size,
             has_soft_labels=self.step_size_y > 0,
-            has_point_weights=self.start == "informative",
+            has_point_weights=self.start == "informative" or self.labels == "proportional",
         )
 
     def gradient_passes(self, num_records: int) -> int:
@@ -238,11 +294,23 @@ class BpcFkl(Descent):
 
     def check(self, model: Model) -> None:
         check_start(self.start, model, has_experts=True)
+        if self.labels == "proportional" and model.kind == "regression":
+            raise CoreshotError('learner: labels = "proportional" counts classes, and regression has none; remove it.')
         experts, length = self.experts, self.data_chain_length
         if experts.first_step + length > experts.num_steps:
             raise CoreshotError(
                 f"learner: a chain of data_chain_length {length} from experts.first_step {experts.first_step} on is "
                 f"longer than the experts' {experts.num_steps} steps; lower it or raise experts.num_steps."
+            )
+        if self.num_held_out and (experts.store == "replay" or self.num_held_out >= experts.num_trajectories):
+            raise CoreshotError(
+                f"learner: num_held_out = {self.num_held_out} of the {experts.num_trajectories} stored trajectories "
+                'are kept from the updates; lower it, and set experts.store to "memory" or "disk".'
+            )
+        if self.chain_state == "expert" and experts.coding == "float16":
+            raise CoreshotError(
+                'learner: chain_state = "expert" keeps an optimiser\'s state, which is too small for experts.coding = '
+                '"float16"; use "float32".'
             )
         if length % experts.save_interval or experts.first_step % experts.save_interval:
             raise CoreshotError(
@@ -286,43 +354,18 @@ def best_start(
     return draws[jnp.argmax(jnp.where(jnp.isnan(scores), -jnp.inf, scores))]
 
 
-def chain_ends(learner: BpcFkl, model: Model, points: Points, key: PRNGKey, starts: Array) -> Params:
-    """Where the coreset's chains end, all run at once, one from each of the (flat) starts."""
-    solver = make_optimizer(learner.chain_optimizer, learner.chain_step_size)
+@partial(jax.jit, static_argnums=(0, 1))
+def _score(
+    learner: BpcFkl,
+    model: Model,
+    points: Points,
+    data: Points,
+    starts: Float[Array, "clients trajectories numbers"],
+) -> Float[Array, " clients"]:
+    """The same chains at every call, from the same starts and with the same batches, so that scores can be compared."""
 
-    def chain(key: PRNGKey, params: Params) -> Params:
-        seen = randomised(named_key(key, "randomise"), model, points) if learner.sampling == "randomised" else points
+    def one(points: Points, data: Points, starts: Array) -> Array:
+        ends = chain_ends(learner, model, points, jax.random.key(0), starts)
+        return jnp.mean(model.each(LogDensity(model, data))(ends))
 
-        def log_density(key: PRNGKey, params: Params) -> Float[Array, ""]:
-            batch = LogDensity(model, draw_batch(key, seen, learner.batch_size))
-            return batch(params) / jnp.sum(points.weight)
-
-        langevin_scale = (
-            langevin_noise_scale(learner.chain_step_size, jnp.sum(points.weight))
-            if learner.sampling == "langevin"
-            else None
-        )
-        return ascend(
-            solver,
-            log_density,
-            params,
-            solver.init(params),
-            jax.random.split(key, learner.coreset_chain_length),
-            langevin_scale,
-        )[0]
-
-    return model.each(chain)(jax.random.split(key, len(starts)), jax.vmap(make_unravel(model))(starts))
-
-
-def flat_chain_ends(
-    learner: BpcFkl, model: Model, points: Points, key: PRNGKey, starts: Float[Array, "chains weights"]
-) -> Float[Array, "chains weights"]:
-    return jax.vmap(lambda params: ravel_pytree(params)[0])(chain_ends(learner, model, points, key, starts))
-
-
-def perturbed(
-    model: Model, ends: Float[Array, "chains weights"], key: PRNGKey, num_samples: int, scale: float
-) -> Params:
-    """Weights drawn around each end, as trees with a leading axis of chains times samples."""
-    noise = jax.random.normal(key, (len(ends), num_samples, ends.shape[1]))
-    return jax.vmap(make_unravel(model))((ends[:, None] + scale * noise).reshape(-1, ends.shape[1]))
+    return jax.vmap(one)(points, data, starts)

@@ -15,7 +15,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
 from coreshot.config import settings
-from coreshot.learners.bpc_fkl import BpcFkl, flat_chain_ends, perturbed
+from coreshot.keys import named_key
+from coreshot.learners.bpc_fkl import BpcFkl
+from coreshot.learners.coreset_chains import flat_chain_ends, perturbed
 from coreshot.models import Model
 from coreshot.models.training import draw_batch
 from coreshot.privacy.guarded_records import Records
@@ -39,7 +41,8 @@ class BpcRkl(BpcFkl):
         (starts, _), (key_chain, key_noise, key_batch) = drawn, jax.random.split(key, 3)
         coreset_ends = flat_chain_ends(self, model, points, key_chain, starts)
         samples = perturbed(model, coreset_ends, key_noise, self.num_noise_samples, self.noise_scale)
-        return self.scaled(reverse_kl_gradient(model, points, draw_batch(key_batch, data, self.batch_size), samples))
+        batch = model.augment(named_key(key, "augment data"), draw_batch(key_batch, data, self.batch_size))
+        return self.scaled(reverse_kl_gradient(model, points, batch, samples))
 
     def gradient_passes(self, num_records: int) -> int:
         num_samples = self.num_trajectories * self.num_noise_samples

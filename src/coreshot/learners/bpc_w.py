@@ -14,7 +14,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
 from coreshot.config import settings
-from coreshot.learners.bpc_fkl import BpcFkl, flat_chain_ends
+from coreshot.learners.bpc_fkl import BpcFkl
+from coreshot.learners.coreset_chains import flat_chain_ends
 from coreshot.models import Model
 from coreshot.types import Points, PRNGKey
 
@@ -28,7 +29,9 @@ class BpcW(BpcFkl):
 
         def distance(points: Points) -> Float[Array, ""]:
             reached = flat_chain_ends(self, model, points, key, starts)
-            return jnp.mean(jnp.sum((reached - ends) ** 2, axis=1) / jnp.sum((starts - ends) ** 2, axis=1))
+            return jnp.mean(
+                jnp.sum((reached - ends) ** 2, axis=1) / jnp.sum((starts[:, : ends.shape[1]] - ends) ** 2, axis=1)
+            )
 
         return self.scaled(jax.grad(distance)(points))
 

@@ -18,10 +18,11 @@ import optax
 from jaxtyping import Array, Bool, Float, Int, Key, PyTree
 
 from coreshot.config import Count, NonNegative, Positive, settings
-from coreshot.keys import fold_each
+from coreshot.keys import fold_each, named_key
 from coreshot.learners.protocol import COUNT, Health, LearningCost, make_health
 from coreshot.learners.starts import START_CONTENT, Start, draw_start, first_labels, input_region
 from coreshot.models import Model
+from coreshot.models.networks import ConvNet
 from coreshot.models.training import make_optimizer
 from coreshot.privacy.guarded_records import Local, Records
 from coreshot.privacy.releases import Release
@@ -29,6 +30,7 @@ from coreshot.types import Coreset, Points, PRNGKey, padded_size
 from coreshot.wire.point_coding import PointCoding
 
 UPDATES_PER_CHUNK = 20  # compiled together; between chunks the host checks the points
+PATIENCE = 2  # chunks without a better held-out score after which the updates stop
 
 
 @dataclass(frozen=True)
@@ -37,6 +39,16 @@ class LocalPart:
 
     data: Points  # what updates see of the records
     experts: Any = None  # where weights of experts are drawn
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Best:
+    """The best points so far by `held_out_score`, and for how many chunks there were none better."""
+
+    points: Points
+    score: Float[Array, " clients"]
+    num_worse: Int[Array, " clients"]
 
 
 @dataclass(frozen=True)
@@ -53,6 +65,7 @@ class DescentState:
     num_examples: Float[Array, " clients"]
     num_updates_done: int
     local: Local[LocalPart]
+    best: Best | None = None  # of learners that hold something out
 
 
 @settings
@@ -65,6 +78,9 @@ class Descent:
     optimizer: Literal["adam", "sgd"]  # of the pseudo-points
     start: Start = "mean"  # see coreshot.learners.starts
     coding: PointCoding | None = None  # on the wire
+    # Points stay between these two values, as pixels do; None: anywhere.
+    bounds: tuple[float, float] | None = None
+    proxy_network: ConvNet | None = None  # of all that the client trains, in place of the study's: a cheaper one
 
     @property
     def num_chunks(self) -> int:
@@ -74,10 +90,14 @@ class Descent:
     def can_resume(self) -> bool:
         return True
 
+    def client_model(self, model: Model) -> Model:
+        """The model that the client trains: with the proxy network, where there is one."""
+        return model if self.proxy_network is None else replace(model, network=self.proxy_network)
+
     def gradient(
         self, key: PRNGKey, model: Model, points: Points, data: Points, networks: PyTree[Array], drawn: PyTree[Array]
     ) -> Points:
-        """The direction that is descended, for one client."""
+        """The direction that is descended, for one client; the model is the client's."""
         raise NotImplementedError
 
     def next_networks(
@@ -95,6 +115,10 @@ class Descent:
     def updates_at_once(self, model: Model, num_clients: int) -> int:
         """How many updates may be drawn for at once."""
         return UPDATES_PER_CHUNK
+
+    def held_out_score(self, model: Model, state: DescentState) -> Float[Array, " clients"] | None:
+        """How good the points are by something that no update sees; None for learners that hold nothing out."""
+        return None
 
     def finish(self, model: Model, state: DescentState) -> DescentState:
         """After the last update."""
@@ -120,7 +144,13 @@ class Descent:
 
     def step(self, keys: Key[Array, " clients"], model: Model, state: DescentState) -> tuple[DescentState, Health]:
         """One chunk of updates for every client of the group, in parts of `updates_at_once`."""
+        model = self.client_model(model)
+        if not state.num_updates_done:
+            state = self._judge(model, state)
         size = min(UPDATES_PER_CHUNK, self.num_updates - state.num_updates_done)
+        if state.best is not None and bool(jnp.all(state.best.num_worse >= PATIENCE)):
+            state = replace(state, num_updates_done=state.num_updates_done + size)
+            return self._last(model, state), _unchanged(len(keys), state.num_updates_done, self.num_updates)
         at_once = max(1, min(size, self.updates_at_once(model, len(keys))))
         good, norms = [], []
         for part, first in enumerate(range(0, size, at_once)):
@@ -130,7 +160,29 @@ class Descent:
             norms.append(np.asarray(part_norms))
         done = state.num_updates_done
         health = make_health(np.concatenate(good, axis=1), np.concatenate(norms, axis=1), done, self.num_updates)
-        return (self.finish(model, state) if done == self.num_updates else state), health
+        return self._last(model, self._judge(model, state)), health
+
+    def _judge(self, model: Model, state: DescentState) -> DescentState:
+        """Compares the points with the best so far, where the learner holds something out."""
+        score = self.held_out_score(model, state)
+        if score is None:
+            return state
+        if state.best is None:
+            return replace(state, best=Best(state.points, score, jnp.zeros(len(score), int)))
+        is_better, best = score > state.best.score, state.best
+
+        def better(new: Array, old: Array) -> Array:
+            return jnp.where(is_better.reshape(-1, *[1] * (new.ndim - 1)), new, old)
+
+        points = jax.tree.map(better, state.points, best.points)
+        num_worse = jnp.where(is_better, 0, best.num_worse + 1)
+        return replace(state, best=Best(points, jnp.maximum(score, best.score), num_worse))
+
+    def _last(self, model: Model, state: DescentState) -> DescentState:
+        """After the last chunk: the best points, and what the learner does with them."""
+        if state.num_updates_done < self.num_updates:
+            return state
+        return self.finish(model, state if state.best is None else replace(state, points=state.best.points))
 
     def _update(
         self, keys: Key[Array, " clients"], model: Model, state: DescentState, num: int
@@ -163,6 +215,10 @@ class Descent:
         return optax.partition(parts, Points("x", "y", "fixed"))  # type: ignore[arg-type]
 
 
+def _unchanged(num_clients: int, num_done: int, num_updates: int) -> Health:
+    return make_health(np.ones((num_clients, 1), bool), np.zeros((num_clients, 1)), num_done, num_updates)
+
+
 def _split_each(keys: Key[Array, " clients"], num: int) -> Key[Array, "clients {num}"]:
     return jax.vmap(lambda key: jax.random.split(key, num))(keys)
 
@@ -188,6 +244,8 @@ def run_updates(
             gradient = learner.gradient(key, model, points, data, networks, drawn)
             steps, optimizer_state = learner.make_optimizer().update(gradient, optimizer_state, points)
             points = optax.apply_updates(points, jax.tree.map(lambda step: step_scale * step, steps))
+            if learner.bounds is not None:
+                points = Points(jnp.clip(points.x, *learner.bounds), points.y, points.weight)
             if model.kind == "classification" and learner.step_size_y > 0:
                 points = Points(points.x, jax.vmap(optax.projections.projection_simplex)(points.y), points.weight)
             networks = learner.next_networks(key, model, points, networks, index)
@@ -234,6 +292,8 @@ class LossDescent(Descent):
         )
 
     def init(self, keys: Key[Array, " clients"], model: Model, records: Records, shared_key: PRNGKey) -> DescentState:
+        model = self.client_model(model)
+
         def start(key: PRNGKey, data: Points, labelled: Points) -> tuple[Points, PyTree[Array], tuple[Array, Array]]:
             key_inputs, key_networks = jax.random.split(key)
             networks = self.networks(key_networks, model)
@@ -250,7 +310,13 @@ class LossDescent(Descent):
         self, key: PRNGKey, model: Model, points: Points, data: Points, networks: PyTree[Array], drawn: PyTree[Array]
     ) -> Points:
         key_loss, _ = jax.random.split(key)
-        return jax.grad(lambda points: self.loss(key_loss, model, points, data, networks))(points)
+        seen = model.augment(named_key(key, "augment data"), data)
+
+        def loss(points: Points) -> Float[Array, ""]:
+            points = model.augment(named_key(key, "augment points"), points)
+            return self.loss(key_loss, model, points, seen, networks)
+
+        return jax.grad(loss)(points)
 
     def next_networks(
         self, key: PRNGKey, model: Model, points: Points, networks: PyTree[Array], update: Int[Array, ""]
@@ -259,7 +325,7 @@ class LossDescent(Descent):
         return self.train_networks(key_networks, model, points, networks, update)
 
     def cost(self, model: Model, num_examples: int) -> LearningCost:
-        each = self.update_passes(model, padded_size(num_examples))
+        each, model = self.update_passes(model, padded_size(num_examples)), self.client_model(model)
         networks = jax.eval_shape(lambda: self.networks(jax.random.key(0), model))
         num_bytes = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(networks))
         return LearningCost(

@@ -72,13 +72,39 @@ def expert_steps(experts: Experts, chain_length: int, num_draws: int) -> int:
     return begun + renewed + 2 * num_draws * experts.save_interval
 
 
-def bytes_needed(experts: Experts, chain_length: int, num_clients: int, num_params: int, optimizer: str = "sgd") -> int:
+def bytes_needed(
+    experts: Experts,
+    chain_length: int,
+    num_clients: int,
+    num_params: int,
+    optimizer: str = "sgd",
+    keeps_state: bool = False,
+) -> int:
     """Of all checkpoints, or of replay's pool: both ends of its chains, with the optimiser's state."""
     if experts.store == "replay":
-        copies = 3 if optimizer == "adam" else 1
-        return 4 * num_clients * experts.pool * 2 * copies * num_params
+        return 4 * num_clients * experts.pool * 2 * _num_copies(optimizer) * num_params
     size = 4 if experts.coding == "float32" else 2
-    return size * num_clients * experts.num_trajectories * len(drawable_steps(experts, chain_length)) * num_params
+    each = num_params * (_num_copies(optimizer) if keeps_state else 1)
+    return size * num_clients * experts.num_trajectories * len(drawable_steps(experts, chain_length)) * each
+
+
+def _num_copies(optimizer: str) -> int:
+    """Of the weights' size: themselves and the optimiser's state, without its count of steps."""
+    return 3 if optimizer == "adam" else 1
+
+
+def make_unravel_start(
+    model: Model, optimizer: optax.GradientTransformation, has_state: bool
+) -> Callable[[Float[Array, " numbers"]], Carry]:
+    """A function from what `ExpertSource.sample` gives for a start to weights and the optimiser's state there."""
+    unravel, num_params = make_unravel(model), model.num_params()
+
+    def start(flat: Float[Array, " numbers"]) -> Carry:
+        params = unravel(flat[:num_params])
+        state = optimizer.init(params)
+        return params, ravel_pytree(state)[1](flat[num_params:]) if has_state else state
+
+    return start
 
 
 def make_unravel(model: Model) -> Callable[[Float[Array, " weights"]], Params]:
@@ -95,7 +121,7 @@ class ExpertSource(Protocol):
         self, keys: Key[Array, " clients"], num_updates: int, num_each: int
     ) -> tuple[Array, Array, ExpertSource]:
         """Pairs of weights (at a random step r, and at r + chain_length), both [clients, updates, each, weights]; and
-        the source to draw from next.
+        the source to draw from next. With a recipe that keeps the optimiser's state, it follows the weights at r.
         """
 
     def sample_ends(self, keys: Key[Array, " clients"], num_updates: int, num_each: int) -> Array:
@@ -115,6 +141,7 @@ class Recipe:
     batch_size: int
     chain_length: int
     sampling: Sampling
+    keeps_state: bool = False  # of the optimiser, at the starts of chains
 
     @property
     def starts(self) -> range:
@@ -140,7 +167,7 @@ class Recipe:
         step_keys = jax.random.split(key, (self.num_saves, self.experts.save_interval))
 
         def log_density(key: PRNGKey, params: Params) -> Array:
-            batch = draw_batch(key, seen, self.batch_size)
+            batch = self.model.augment(named_key(key, "augment"), draw_batch(key, seen, self.batch_size))
             # Divided by the number of examples, so that the paper's step sizes mean the same for every client.
             return (self.model.log_prior(params) + self.model.log_prob(params, batch)) / num_examples
 
@@ -148,6 +175,14 @@ class Recipe:
             return ascend(self._solver(), log_density, *carry, step_keys[save], langevin_scale)
 
         return advance
+
+    def num_numbers(self) -> int:
+        """Of a checkpoint."""
+        return jax.eval_shape(lambda: self.flat_start(self.begin(jax.random.key(0), jnp.zeros((), int)))).size
+
+    def flat_start(self, carry: Carry) -> Float[Array, " numbers"]:
+        """The weights, and the optimiser's state where it is kept."""
+        return ravel_pytree(carry if self.keeps_state else carry[0])[0]
 
     def _solver(self) -> optax.GradientTransformation:
         return make_optimizer(self.optimizer, self.experts.step_size)

@@ -15,7 +15,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
 from coreshot.config import settings
-from coreshot.learners.bpc_fkl import BpcFkl, flat_chain_ends
+from coreshot.keys import named_key
+from coreshot.learners.bpc_fkl import BpcFkl
+from coreshot.learners.coreset_chains import flat_chain_ends
 from coreshot.learners.experts import make_unravel
 from coreshot.models import Model
 from coreshot.types import Points, PRNGKey
@@ -37,6 +39,7 @@ class Fbpc(BpcFkl):
             return jnp.mean(jnp.sum(points.weight * log_prob, axis=-1))
 
         def contrast(points: Points) -> Float[Array, ""]:
+            points = model.augment(named_key(key, "augment"), points)
             return expected(points, coreset_ends, key_coreset) - expected(points, ends, key_data)
 
         return self.scaled(jax.grad(contrast)(points))

@@ -42,7 +42,7 @@ class ReplayPool:
         pool, starts, ends = self, [], []
         for update in range(num_updates):
             slots = pool._choose(keys, update, num_each)
-            starts.append(pool._weights(pool.early, slots))
+            starts.append(pool._starts(slots))
             ends.append(pool._weights(pool.late, slots))
             pool = pool._moved_on(slots)
         return jnp.stack(starts, axis=1), jnp.stack(ends, axis=1), pool
@@ -62,6 +62,9 @@ class ReplayPool:
             lambda key: jax.random.permutation(jax.random.fold_in(key, update), self.start.shape[1])[:num]
         )(keys)
         return np.asarray(order)
+
+    def _starts(self, slots: np.ndarray) -> Float[Array, "clients num numbers"]:
+        return jax.vmap(jax.vmap(self.recipe.flat_start))(_at(self.early, slots))
 
     def _weights(self, end: Carry, slots: np.ndarray) -> Float[Array, "clients num weights"]:
         params, _ = _at(end, slots)

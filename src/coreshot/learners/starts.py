@@ -2,7 +2,8 @@
 
 | start       | inputs                                                                                             |
 |-------------|----------------------------------------------------------------------------------------------------|
-| mean        | noise of init_scale around the client's mean (d'Hondt et al.)                                      |
+| mean        | noise of init_scale around the client's mean (d'Hondt et al.); `paper` is another name for it      |
+| class_mean  | classification: means of records of the point's class, with noise of init_scale; see class_means   |
 | between     | classification: half-way between two neighbouring records of the point's class                     |
 | records     | classification: raw records of the point's class, for clients who allow that                       |
 | informative | regression, learners with experts: the inputs that determine most of what the client's data say    |
@@ -10,29 +11,35 @@
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias
+from typing import Annotated, Literal
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Key
+from pydantic import BeforeValidator
 
 from coreshot.errors import CoreshotError
 from coreshot.keys import named_key
 from coreshot.models import Model
 from coreshot.types import Points, PRNGKey
 
-Start: TypeAlias = Literal["mean", "between", "records", "informative"]
-START_CONTENT: dict[Start, str] = {
+Start = Annotated[
+    Literal["mean", "class_mean", "between", "records", "informative"],
+    BeforeValidator(lambda start: "mean" if start == "paper" else start),  # another name for the same
+]
+START_CONTENT: dict[str, str] = {
     "mean": "the mean of the inputs, around which points start",
+    "class_mean": "means of at least five records of a class, around which points start; and the mean of the inputs",
     "between": "midpoints of records of a class, at which points start",
     "records": "raw records, at which points start",
     "informative": "the mean of the inputs, around which lie the candidates for the start",
 }
+MIN_GROUP = 5  # records whose mean may be the start of a point
 FAR = 100.0  # points further from the client's mean than this many times its farthest input have diverged
 
 
 def check_start(start: Start, model: Model, has_experts: bool = False) -> None:
-    if start in ("between", "records") and model.kind == "regression":
+    if start in ("between", "class_mean", "records") and model.kind == "regression":
         raise CoreshotError(
             f'learner: start = "{start}" takes records of a class, and regression has none; '
             'use "mean" or "informative".'
@@ -40,11 +47,11 @@ def check_start(start: Start, model: Model, has_experts: bool = False) -> None:
     if start == "informative" and not has_experts:
         raise CoreshotError(
             'learner: start = "informative" asks experts, and this learner has none; '
-            'use "mean", "between" or "records".'
+            'use "mean", "class_mean", "between" or "records".'
         )
     if start == "informative" and model.kind == "classification":
         raise CoreshotError(
-            'learner: start = "informative" is for regression, and this study has classes; use "mean" or "between".'
+            'learner: start = "informative" is for regression, and this study has classes; use "mean" or "class_mean".'
         )
 
 
@@ -57,6 +64,8 @@ def draw_start(
         return between_neighbours(key, data, labels, scale)
     if start == "records":
         return random_records(key, data, labels)
+    if start == "class_mean":
+        return class_means(key, data, labels, scale)
     return noise_around_mean(key, data, len(labels), scale)
 
 
@@ -122,6 +131,35 @@ def random_records(key: PRNGKey, points: Points, labels: Float[Array, "points cl
     return points.x[_chosen(lot, points, labels)]
 
 
+def class_means(
+    key: PRNGKey, points: Points, labels: Float[Array, "points classes"], scale: float
+) -> Float[Array, "points ..."]:
+    """For each (one-hot) label the mean of a random group of records of that class, with noise of the given scale.
+
+    A group has the class's records over its points, and at least MIN_GROUP; groups are drawn one by one, and overlap.
+    A class of fewer than MIN_GROUP records has no mean that would hide them: its points start around the mean of all
+    inputs.
+    """
+    counts = points.weight @ points.y
+    num_each = jnp.sum(labels, axis=0)  # points of each class
+    size = jnp.maximum(counts / jnp.maximum(num_each, 1.0), MIN_GROUP)
+    everyone = weighted_mean(points.x, points.weight)
+    # Each record draws by its position, for each point anew: padding changes nothing, and groups of a class overlap.
+    indices = jnp.arange(points.num_points)
+
+    def one(key: PRNGKey, label: Array) -> Array:
+        lot = jax.vmap(lambda index: jax.random.uniform(jax.random.fold_in(key, index)))(indices)
+        of_class = points.weight * (points.y @ label) > 0.5
+        rank = jnp.argsort(jnp.argsort(jnp.where(of_class, lot, jnp.inf)))
+        member = (of_class & (rank < jnp.ceil(size @ label))).astype(points.x.dtype)
+        mean = jnp.tensordot(member, points.x, axes=1) / jnp.maximum(jnp.sum(member), 1.0)
+        return jnp.where(counts @ label >= MIN_GROUP, mean, everyone)
+
+    key_groups, key_noise = jax.random.split(key)
+    means = jax.vmap(one)(jax.random.split(key_groups, len(labels)), labels)
+    return means + scale * jax.random.normal(key_noise, means.shape)
+
+
 def _chosen(lot: Float[Array, " n"], points: Points, labels: Float[Array, "points classes"]) -> Int[Array, " points"]:
     """For each label the index of a record of its class: in ascending order of `lot`, then from the first again."""
 
@@ -148,6 +186,26 @@ def first_labels(model: Model, points: Points, num_points: int) -> Float[Array, 
     if model.kind == "regression":
         return jnp.broadcast_to(weighted_mean(points.y, points.weight), (num_points, model.num_outputs))
     return jax.nn.one_hot(label_cycle(points, num_points), model.num_outputs)
+
+
+def proportional_labels(
+    model: Model, points: Points, num_points: int
+) -> tuple[Float[Array, "points classes"], Float[Array, " points"]]:
+    """Classification: each class has points in proportion to its records, and at least one; and what each point weighs,
+    relative to n / K, so that the points of a class stand for its records.
+
+    Points are dealt out one by one, by the method of Sainte-Lague; with more classes than points, to the largest.
+    """
+    counts = points.weight @ points.y
+
+    def deal(dealt: Array, _: None) -> tuple[Array, Array]:
+        claim = jnp.where(dealt == 0, jnp.sum(counts) + counts, counts / (2 * dealt + 1))
+        label = jnp.argmax(jnp.where(counts > 0, claim, -1.0))
+        return dealt.at[label].add(1.0), label
+
+    dealt, labels = jax.lax.scan(deal, jnp.zeros_like(counts), length=num_points)
+    weight = (counts / jnp.maximum(dealt, 1.0) * num_points / jnp.sum(counts))[labels]
+    return jax.nn.one_hot(labels, model.num_outputs), weight
 
 
 def label_cycle(points: Points, num_points: int) -> Int[Array, " points"]:

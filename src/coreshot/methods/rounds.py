@@ -197,6 +197,11 @@ def answer_in_groups(
         name: plan_batches(client_key(key, round, name), points.num_points, batch_size, num_steps)
         for name, points in clients.items()
     }
+    # A record is shifted once a round, since a round of the usual length sees it about once.
+    seen = {
+        name: model.augment(named_key(client_key(key, round, name), "augment"), points)
+        for name, points in clients.items()
+    }
     at_once = 1 if model.is_wide else CLIENTS_AT_ONCE
 
     def run_group(names: list[str]) -> dict[str, dict[str, Params]]:
@@ -204,7 +209,7 @@ def answer_in_groups(
         # A group that is not full is filled with its last client, so that a client alone at its own site rounds as
         # it does among others.
         full = [*names, *[names[-1]] * (at_once - len(names))]
-        points = jax.tree.map(lambda *arrays: jnp.stack(arrays), *[pad_points(clients[name], size) for name in full])
+        points = jax.tree.map(lambda *arrays: jnp.stack(arrays), *[pad_points(seen[name], size) for name in full])
         stacked = jax.block_until_ready(run(points, jnp.stack([plans[name] for name in full])))
         return {
             name: jax.tree.map(lambda array, index=index: array[index], stacked) for index, name in enumerate(names)

@@ -40,29 +40,33 @@ def patch_convolution(
     padding: Any,
     **rest: Any,
 ) -> Float[Array, "n lines columns features"]:
-    """Takes the arguments of jax.lax.conv_general_dilated; strides, dilation and groups other than one are refused."""
-    strides = (
-        *window_strides,
+    """Takes the arguments of jax.lax.conv_general_dilated; dilation and groups other than one are refused."""
+    others = (
         *(rest.get("lhs_dilation") or ()),
         *(rest.get("rhs_dilation") or ()),
         rest.get("feature_group_count", 1),
     )
-    if set(strides) != {1}:
-        raise ValueError(f"patch_convolution: strides, dilations and groups are {strides}; only 1 is built.")
+    if set(others) != {1}:
+        raise ValueError(f"patch_convolution: dilations and groups are {others}; only 1 is built.")
+    down, right = window_strides
     rows, columns, channels, features = kernel.shape
     if padding != "VALID":
         inputs = jnp.pad(inputs, ((0, 0), *_pairs(padding, (rows, columns)), (0, 0)))
-    height, width = inputs.shape[1] - rows + 1, inputs.shape[2] - columns + 1
+    height, width = (inputs.shape[1] - rows) // down + 1, (inputs.shape[2] - columns) // right + 1
 
     def convolve(inputs: Float[Array, "n height width channels"]) -> Float[Array, "n lines columns features"]:
-        shifted = [inputs[:, i : i + height, j : j + width] for i in range(rows) for j in range(columns)]
-        patches = jnp.concatenate(shifted, axis=-1).reshape(-1, rows * columns * channels)
+        windows = [
+            inputs[:, i : i + (height - 1) * down + 1 : down, j : j + (width - 1) * right + 1 : right]
+            for i in range(rows)
+            for j in range(columns)
+        ]
+        patches = jnp.concatenate(windows, axis=-1).reshape(-1, rows * columns * channels)
         return (patches @ kernel.reshape(-1, features)).reshape(-1, height, width, features)
 
     at_once = images_at_once(height * width * rows * columns * channels)
     if at_once >= WHOLE_BATCH:
         return convolve(inputs)
-    if (rows, columns) == (3, 3) and inputs.dtype == kernel.dtype == jnp.float32:
+    if (rows, columns, down, right) == (3, 3, 1, 1) and inputs.dtype == kernel.dtype == jnp.float32:
         return _by_winograd(inputs, kernel, at_once)
     return _in_parts(convolve, inputs, at_once)
 

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from coreshot.models.augmentation import shift_points
 from coreshot.models.networks import Network
 from coreshot.types import Params, Points, PRNGKey, pad_points
 
@@ -28,6 +29,7 @@ class Model:
     num_outputs: int
     prior_precision: float  # of an isotropic Gaussian over all weights
     noise_scale: float  # of the Gaussian likelihood; unused in classification
+    max_shift: int = 0  # of the random shifts of images in training, in pixels
 
     def init(self, key: PRNGKey) -> Params:
         params: Params = self.network.build(self.num_outputs).init(key, jnp.zeros((1, *self.input_shape)))["params"]
@@ -56,6 +58,10 @@ class Model:
         """The weighted log-likelihood of points; weight 0 contributes nothing, whatever the point."""
         each = self.log_prob_each(self.apply(params, points.x), points.y)
         return jnp.sum(jnp.where(points.weight > 0, points.weight * each, 0.0))
+
+    def augment(self, key: PRNGKey, points: Points) -> Points:
+        """Points as one step of training sees them: images moved by random shifts, where the study says so."""
+        return shift_points(key, points, self.max_shift)
 
     @property
     def is_wide(self) -> bool:

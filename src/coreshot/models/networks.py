@@ -11,6 +11,7 @@ from jaxtyping import Array
 from pydantic import Field
 
 from coreshot.config import Count, settings
+from coreshot.errors import CoreshotError
 from coreshot.models.cpu_convolution import WHOLE_BATCH, convolution, images_at_once, max_pool
 
 ACTIVATIONS: dict[str, Callable[[Array], Array]] = {"relu": nn.relu, "swish": nn.swish, "tanh": nn.tanh}
@@ -71,13 +72,23 @@ class ConvNetModule(nn.Module):
     dense: tuple[int, ...]
     num_outputs: int
     precision: Precision
+    kernel: int
+    strides: tuple[int, ...]
+    pooled: tuple[int, ...]
 
     @nn.compact
     def __call__(self, x: Array, embed: bool = False) -> Array:
-        for index, width in enumerate(self.channels):
-            x = nn.Conv(width, (3, 3), padding="VALID", dtype=self.precision, conv_general_dilated=convolution())(x)
+        for index, (width, stride) in enumerate(zip(self.channels, self.strides, strict=True)):
+            x = nn.Conv(
+                width,
+                (self.kernel, self.kernel),
+                strides=stride,
+                padding="VALID",
+                dtype=self.precision,
+                conv_general_dilated=convolution(),
+            )(x)
             # Pooling and relu commute, and in this order relu has a quarter of the numbers.
-            x = nn.relu(x) if index + 1 < len(self.channels) else nn.relu(max_pool(x))
+            x = nn.relu(max_pool(x)) if index + 1 in self.pooled else nn.relu(x)
         x = x.reshape(x.shape[0], -1)
         for width in self.dense:
             x = nn.relu(nn.Dense(width, dtype=self.precision)(x))
@@ -86,25 +97,59 @@ class ConvNetModule(nn.Module):
 
 @settings
 class ConvNet:
-    """Convolutions of 3 x 3 without padding, one max-pooling of 2 x 2, dense layers.
+    """Convolutions without padding, max-pooling of 2 x 2, dense layers.
 
-    The paper's has channels 32 and 64, and one dense layer of 128.
+    The paper's has channels 32 and 64, kernels of 3 x 3, one pooling after the last of them, and one dense layer of
+    128.
     """
 
     channels: tuple[Count, ...]
     dense: tuple[Count, ...]
     precision: Precision = "float32"
+    kernel: Count = 3
+    strides: tuple[Count, ...] | None = None  # one for each convolution; None: all are 1
+    pool_after: tuple[Count, ...] | None = None  # which convolutions, the first is 1; None: the last
+
+    def __post_init__(self) -> None:
+        if len(self._strides) != len(self.channels):
+            raise CoreshotError(
+                f"network: strides has {len(self._strides)} numbers, and there are {len(self.channels)} convolutions; "
+                "give one for each."
+            )
+        if not set(self._pooled) <= set(range(1, len(self.channels) + 1)):
+            raise CoreshotError(
+                f"network: pool_after = {list(self._pooled)} names convolutions, the first is 1 and the last "
+                f"{len(self.channels)}; change it."
+            )
+
+    @property
+    def _strides(self) -> tuple[int, ...]:
+        return (1,) * len(self.channels) if self.strides is None else self.strides
+
+    @property
+    def _pooled(self) -> tuple[int, ...]:
+        return (len(self.channels),) if self.pool_after is None else self.pool_after
 
     def build(self, num_outputs: int) -> nn.Module:
-        return ConvNetModule(self.channels, self.dense, num_outputs, self.precision)
+        return ConvNetModule(
+            self.channels, self.dense, num_outputs, self.precision, self.kernel, self._strides, self._pooled
+        )
 
     def fills_cache(self, input_shape: tuple[int, ...]) -> bool:
         height, width, depth = input_shape
-        # Each 3 x 3 window removes 2 lines.
-        layers = zip((depth, *self.channels), range(2, 2 * len(self.channels) + 1, 2), strict=False)
-        return any(
-            images_at_once((height - less) * (width - less) * 9 * channels) < WHOLE_BATCH for channels, less in layers
-        )
+        largest = 0  # numbers in the patches of one image, over the convolutions
+        for index, (channels, stride) in enumerate(zip(self.channels, self._strides, strict=True)):
+            height, width = (height - self.kernel) // stride + 1, (width - self.kernel) // stride + 1
+            largest = max(largest, height * width * self.kernel**2 * depth)
+            depth = channels
+            if index + 1 in self._pooled:
+                height, width = height // 2, width // 2
+        if min(height, width) < 1:
+            raise CoreshotError(
+                f"network: its convolutions and poolings leave nothing of images of {input_shape[0]} x "
+                f"{input_shape[1]}; use fewer of them, or smaller kernels and strides."
+            )
+        return images_at_once(largest) < WHOLE_BATCH
 
 
 NETWORKS: dict[str, type[Any]] = {"convnet": ConvNet, "mlp": Mlp}

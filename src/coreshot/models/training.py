@@ -106,12 +106,3 @@ def draw_batch(key: PRNGKey, points: Points, batch_size: int) -> Points:
     index = jnp.where(take_all, jnp.arange(batch_size), drawn)
     batch = jax.tree.map(lambda array: array[index], points)
     return batch.reweighted(jnp.where(take_all, batch.weight, batch.weight * num_real / batch_size))
-
-
-def shifted(key: PRNGKey, points: Points, max_shift: int) -> Points:
-    """Images moved by up to max_shift pixels in each direction, each by its own random shift, around the borders."""
-    if not max_shift:
-        return points
-    shifts = jax.random.randint(key, (points.num_points, 2), -max_shift, max_shift + 1)
-    x = jax.vmap(lambda image, shift: jnp.roll(image, shift, axis=(0, 1)))(points.x, shifts)
-    return Points(x, points.y, points.weight)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from coreshot.config import Count, NonNegative, Positive, decode, decode_named, has_setting, settings
+from coreshot.config import Count, NonNegative, NonNegativeInt, Positive, decode, decode_named, has_setting, settings
 from coreshot.data.schema import Classes, Images, Table, parse_inputs, parse_target
 from coreshot.errors import CoreshotError, check_text
 from coreshot.learners import LEARNERS
@@ -41,6 +41,7 @@ class Outline:
     seed: int = 0
     max_records: Count = 10_000_000  # of one site: what it says of its number is not believed beyond this
     max_input: Positive | None = None  # of the numbers in a site's points, scaled
+    max_shift: NonNegativeInt = 0  # augmentation: random shifts of images in training, in pixels
 
 
 @dataclass(frozen=True)
@@ -113,6 +114,7 @@ def _build_study(values: Mapping[str, Any], where: str) -> Study:
         seed=outline.seed,
         max_records=outline.max_records,
         max_input=outline.max_input,
+        max_shift=outline.max_shift,
     )
     network = decode_named(NETWORKS, outline.network or NETWORK, f"{where}, network", "network")
     method = _for_table(_method(outline, where), inputs, agreement.model(network))

@@ -13,6 +13,7 @@ import jax
 from coreshot.config import (
     Count,
     NonNegative,
+    NonNegativeInt,
     Positive,
     canonical,
     decode,
@@ -50,9 +51,25 @@ class Agreement:
     seed: int = 0  # of the initial weights that all clients share
     max_records: Count = 10_000_000  # of one client: what it says is not believed beyond this
     max_input: Positive | None = None  # of the numbers in a client's points; None: see Study.largest_input
+    max_shift: NonNegativeInt = 0  # augmentation: random shifts of images in training, in pixels
+
+    def __post_init__(self) -> None:
+        if self.max_shift and (len(self.input_shape) != 3 or self.max_shift >= min(self.input_shape[:2])):
+            raise CoreshotError(
+                f"study: max_shift = {self.max_shift} moves images (height, width, channels) by less than their size, "
+                f"and input_shape is {list(self.input_shape)}; set it to 0 or lower it."
+            )
 
     def model(self, network: Network) -> Model:
-        return Model(network, self.kind, self.input_shape, self.num_outputs, self.prior_precision, self.noise_scale)
+        return Model(
+            network,
+            self.kind,
+            self.input_shape,
+            self.num_outputs,
+            self.prior_precision,
+            self.noise_scale,
+            self.max_shift,
+        )
 
 
 @dataclass(frozen=True)
