@@ -21,7 +21,8 @@ from coreshot.types import make_points
 NUM_CHUNKS = 3
 DESCENT = {"num_points": 3, "num_updates": 50, "step_size_x": 0.05, "step_size_y": 0.01, "init_scale": 0.5}
 LEARNERS = {
-    "bpc_fkl": {"num_updates": 50, "optimizer": "adam"},  # the shared small settings, with so many updates
+    # The shared small settings, with so many updates, and an expert that judges them.
+    "bpc_fkl": {"num_updates": 50, "optimizer": "adam", "num_held_out": 1, "chain_state": "expert"},
     "vbpc": {**DESCENT, "num_networks": 2, "network_updates": 6, "batch_size": 5},
     "dm": DESCENT,
 }

@@ -136,7 +136,7 @@ def _method_seconds(model: Model, cost: MethodCost, data: FederatedData) -> floa
     seconds = 0.0
     if cost.passes:
         probe = _probe(data, cost.batch_size)
-        seconds += cost.passes * _pass_seconds(model, probe, cost.num_networks, num_cores) / num_cores
+        seconds += cost.passes * _pass_seconds(cost.model or model, probe, cost.num_networks, num_cores) / num_cores
     if cost.server_passes:
         seconds += cost.server_passes * _pass_seconds(model, _probe(data), 1)
     operations = cost.operations + cost.server_operations

@@ -179,7 +179,7 @@ class BpcFkl(Descent):
             fold_each(keys, 1), records.exact("start"), records.exact("labels"), num_examples, last
         )
         state = self.begin(coreset, region, num_examples, LocalPart(self.seen_data(records), experts))
-        return replace(state, point_weights=share)
+        return self.judge(model, replace(state, point_weights=share))
 
     def seen_data(self, records: Records) -> Points:
         """What updates see beside the experts."""
@@ -274,6 +274,7 @@ class BpcFkl(Descent):
             kept_in=f"experts, {self.experts.store}",
             num_networks=self.num_trajectories,
             batch_size=self.batch_size,
+            model=self.client_model(model),
             has_soft_labels=self.step_size_y > 0,
             has_point_weights=self.start == "informative" or self.labels == "proportional",
         )

@@ -108,6 +108,10 @@ class Matching(LossDescent):
             raise CoreshotError(
                 f'learner: private points start around start_value, but start = "{self.start}"; remove start.'
             )
+        if self.proxy_network is not None:
+            raise CoreshotError(
+                "learner: the features of private points are those of the study's network; remove proxy_network."
+            )
 
     def begin_matching(
         self,

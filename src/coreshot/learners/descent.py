@@ -145,8 +145,6 @@ class Descent:
     def step(self, keys: Key[Array, " clients"], model: Model, state: DescentState) -> tuple[DescentState, Health]:
         """One chunk of updates for every client of the group, in parts of `updates_at_once`."""
         model = self.client_model(model)
-        if not state.num_updates_done:
-            state = self._judge(model, state)
         size = min(UPDATES_PER_CHUNK, self.num_updates - state.num_updates_done)
         if state.best is not None and bool(jnp.all(state.best.num_worse >= PATIENCE)):
             state = replace(state, num_updates_done=state.num_updates_done + size)
@@ -160,10 +158,10 @@ class Descent:
             norms.append(np.asarray(part_norms))
         done = state.num_updates_done
         health = make_health(np.concatenate(good, axis=1), np.concatenate(norms, axis=1), done, self.num_updates)
-        return self._last(model, self._judge(model, state)), health
+        return self._last(model, self.judge(model, state)), health
 
-    def _judge(self, model: Model, state: DescentState) -> DescentState:
-        """Compares the points with the best so far, where the learner holds something out."""
+    def judge(self, model: Model, state: DescentState) -> DescentState:
+        """Compares the points with the best so far, where the learner holds something out; `init` judges the start."""
         score = self.held_out_score(model, state)
         if score is None:
             return state
@@ -332,6 +330,7 @@ class LossDescent(Descent):
             self.num_updates * each,
             f"{self.num_updates:,} updates of {each:,.0f} passes",
             num_bytes,
+            model=model,
             has_soft_labels=self.step_size_y > 0,
         )
 

@@ -47,10 +47,10 @@ class PrivateBpcFkl(BpcFkl):
     start_value: float = 0.0  # of every pixel or coordinate, around which points start with noise of init_scale
 
     def __post_init__(self) -> None:
-        if self.num_held_out or self.labels != "cycle" or self.chain_state != "new":
+        if self.num_held_out or self.proxy_network or self.labels != "cycle" or self.chain_state != "new":
             raise CoreshotError(
                 "learner: private_bpc_fkl has labels of all classes, draws all its experts, and keeps no optimiser's "
-                "state; remove labels, num_held_out and chain_state."
+                "state; remove labels, num_held_out, chain_state and proxy_network."
             )
         if self.start != "mean" or self.experts.store == "replay":
             raise CoreshotError(

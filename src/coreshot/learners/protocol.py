@@ -32,6 +32,7 @@ class LearningCost:
     kept_in: str = "networks"  # what these bytes are
     num_networks: int = 1  # that take a step together
     batch_size: int = 25  # of such a step
+    model: Model | None = None  # whose passes are counted, where it is not the study's
     has_soft_labels: bool = False
     has_point_weights: bool = False
 

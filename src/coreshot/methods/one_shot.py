@@ -229,6 +229,7 @@ class OneShot(OneRoundMethod):
             kept_in=largest.kept_in,
             num_networks=largest.num_networks,
             batch_size=largest.batch_size,
+            model=largest.model,
         )
 
     def check_records(self, model: Model, points: Points, client: str) -> None:

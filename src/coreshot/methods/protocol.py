@@ -52,6 +52,7 @@ class MethodCost:
     kept_in: str = ""  # what these bytes are
     num_networks: int = 1  # that take a step together
     batch_size: int = 25  # of such a step
+    model: Model | None = None  # whose passes the clients' are, where it is not the study's
 
 
 @dataclass(frozen=True)

@@ -54,10 +54,12 @@ def check_limits(agreement: Any, network: Any, method: Any, where: str = "study"
             found[name] = max(value, found.get(name, 0))
     points = found.get("num_points", found.get("points_per_class", 0) * agreement.num_outputs)
     _at_most(points * num_inputs, MAX_NUMBERS, f"{where}: points and inputs give", "numbers in a client's points")
-    widths = [num_inputs, *(width for name, width in _whole_numbers(network) if name in LAYERS), agreement.num_outputs]
-    weights = sum(one * next_one for one, next_one in pairwise(widths))
-    if len(widths) > 2:  # the network of a method without one is there by default, and is not used
-        _at_most(weights, MAX_WEIGHTS, f"{where}: the network's layers have", "weights")
+    proxy = vars(vars(method)["learner"]).get("proxy_network") if "learner" in vars(method) else None
+    for name, layers in (("network", network), ("proxy network", proxy)):
+        widths = [num_inputs, *(width for name, width in _whole_numbers(layers) if name in LAYERS)]
+        weights = sum(one * next_one for one, next_one in pairwise([*widths, agreement.num_outputs]))
+        if len(widths) > 1:  # the network of a method without one is there by default, and is not used
+            _at_most(weights, MAX_WEIGHTS, f"{where}: the {name}'s layers have", "weights")
 
 
 def _at_most(value: int, limit: int, found: str, what: str) -> None:
