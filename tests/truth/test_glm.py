@@ -161,7 +161,7 @@ def test_more_budget_is_never_worse():
 def test_the_loss_is_what_rounding_changes():
     x, y = draw(0, 400)
     study = make(4)
-    coarse = replace(study, method=replace(study.method, dimension=60, max_bytes=1_200))
+    coarse = replace(study, method=replace(study.method, dimension=60, max_bytes=1_200, tolerance=1e-4))
     for one, is_lossless in ((study, True), (coarse, False)):
         content = one.method.read(one.model, "a", _decoded(one, distill(one, x, y, client="a")))
         assert (content.loss <= one.method.tolerance) == is_lossless

@@ -104,7 +104,7 @@ def _facts_of_glm(study: Study, method: Glm, table: Table, message: Message, con
     center, scale, weights = (np.asarray(message.arrays[name], np.float64) for name in ("center", "scale", "weights"))
     weights = polynomials.shifted_basis(center, scale) @ weights  # they are of (x - center) / scale
     slopes = None
-    if weights.size and np.any(np.asarray(message.arrays["shares"])):
+    if weights.size and np.sum(sums.label_sums > 0.5) > 1:
         slopes = _slopes_at_mean(polynomials, weights, sums)[: len(table.column_inputs)]
     num_sums = _count_sums(polynomials.terms, frozenset(table.number_inputs), study.agreement.num_outputs)
     return _facts(

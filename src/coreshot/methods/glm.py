@@ -6,21 +6,20 @@ columns and on products of them (`coreshot.glm.polynomials`). What a site sends,
 | array of a message        | meaning                                                        | coreshot.glm |
 |---------------------------|----------------------------------------------------------------|--------------|
 | center, scale             | mean and deviation of each input; features are of (x - center) / scale |      |
-| moments                   | sums of products of features and labels                        | summary      |
-| curvature, shares         | of the site's own log likelihood, at its own fit               | local_fit    |
-| weights, gradient         | that fit, and the slope of its log likelihood there            | local_fit    |
-| offset                    | what its records add to intercepts of Gaussian scores, by base rate | intercepts |
+| class_0, class_1, ...     | of each class, sums of products of features; or, of a quantity | summary      |
+| moments                   | or many classes, sums of products of features and labels       | summary      |
+| weights, gradient         | the site's own fit, and the slope of its log likelihood there  | local_fit    |
 | loss                      | what rounding changes in the site's own predictions, on average | this file   |
 
-The product of local fits is that of Huggins et al. ("PASS-GLM", 2017) and of one-shot distributed regression (Duan et
-al., "ODAL", 2020), without a second round. Rounding is chosen by what it changes: `tolerance` is in units of the
-predictions, and `max_bytes` is an upper limit.
+Messages of before also have curvature, shares and offset, which are not used.
+Rounding is chosen by what it changes: `tolerance` is in
+units of the predictions, and `max_bytes` is an upper limit.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import jax.numpy as jnp
 import numpy as np
@@ -29,12 +28,11 @@ from jaxtyping import Array, Float
 from coreshot.config import Count, NonNegativeInt, Positive, settings
 from coreshot.errors import CoreshotError
 from coreshot.glm.head import fit_head
-from coreshot.glm.intercepts import offsets_shape
 from coreshot.glm.local_fit import LocalFit
 from coreshot.glm.polynomials import Polynomials, choose_terms
 from coreshot.glm.posterior import GlmPosterior
-from coreshot.glm.site import CHUNK, as_sent, center_and_scale, own_posterior, sorted_records, sums_and_fit
-from coreshot.glm.summary import Summary
+from coreshot.glm.site import CHUNK, SiteSums, center_and_scale, sorted_records, sum_records
+from coreshot.glm.summary import Summary, add_summaries
 from coreshot.inference.protocol import Info
 from coreshot.methods.one_round import OneRoundMethod, answer_each, check_arrived, exchange_once
 from coreshot.methods.protocol import Answers, Claim, MethodCost, OnChunk, PointInference
@@ -55,6 +53,8 @@ NUMBER_BITS = 30  # the constant is so fine: all means are relative to the numbe
 MAX_CHECKED = 5_000  # records on which the loss is measured
 SMALLEST_SCALE = 1e-6  # of an input at a site
 LARGEST = 1e15  # the largest sum, weight or gradient that is believed
+CLASS_BYTES = 36_000  # of more than two classes' matrices, at most; a site that needs more sends one for all classes
+UNUSED = frozenset({"curvature", "shares", "offset"})  # arrays of messages of before
 
 
 @dataclass(frozen=True)
@@ -68,11 +68,10 @@ class SiteMessage:
 
 @dataclass(frozen=True)
 class GlmState:
-    """Sums over sites. Their size does not grow with the number of sites."""
+    """What each site said."""
 
     polynomials: Polynomials
-    sums: Summary | None = None
-    clients: frozenset[str] = frozenset()
+    summaries: Mapping[str, Summary] = field(default_factory=dict)
     is_done: bool = False
 
 
@@ -104,7 +103,7 @@ class Glm(OneRoundMethod):
         dimension = max(num_inputs + ADDITIONAL, TYPICAL_DIMENSION)
         if self.max_bytes is None:
             return dimension
-        num_matrices = 1 if model.kind == "regression" else 2
+        num_matrices = 2 if model.kind == "classification" and model.num_outputs == 2 else 1
         affordable = int(np.sqrt(2 * self.max_bytes / num_matrices / BYTES_PER_ENTRY)) - 1 - model.num_outputs
         return min(dimension, max(num_inputs, affordable))
 
@@ -124,15 +123,16 @@ class Glm(OneRoundMethod):
 
     def _example_message(self, size: int, model: Model) -> Message:
         logits = _num_logits(model)
-        lengths = {"moments": _code_length(size + model.num_outputs), "curvature": _code_length(size) if logits else 3}
+        lengths = {"moments": _code_length(size + model.num_outputs)}
+        if logits and model.num_outputs * _code_length(size) <= max(CLASS_BYTES, 2 * _code_length(size)):
+            lengths = {f"class_{label}": _code_length(size) for label in range(model.num_outputs)}
         if self.max_bytes is not None:
-            lengths = {"moments": min(self.max_bytes, sum(lengths.values())), "curvature": 0}
+            lengths = {"moments": min(self.max_bytes, sum(lengths.values()))}
         each = jnp.zeros((size, logits))
-        plain = {"weights": each, "gradient": each, "shares": jnp.zeros(logits), "loss": _one_number(0.0)}
         inputs = jnp.zeros(int(np.prod(model.input_shape)))
-        moved = {"center": inputs, "scale": inputs}
+        plain = {"weights": each, "gradient": each, "loss": _one_number(0.0), "center": inputs, "scale": inputs}
         coded = {name: jnp.zeros(length, jnp.uint8) for name, length in lengths.items()}
-        return Message("glm", 0, {**coded, **plain, "offset": jnp.zeros(offsets_shape(logits)), **moved})
+        return Message("glm", 0, {**coded, **plain})
 
     def init(self, key: PRNGKey, model: Model, shared_key: PRNGKey) -> GlmState:
         return GlmState(self.polynomials(model))
@@ -159,33 +159,47 @@ class Glm(OneRoundMethod):
         x, y = sorted_records(points)
         center, scale = center_and_scale(x)
         x = (x - center) / scale  # rounding is relative to what a site's own records spread
-        moments, fit = sums_and_fit(model, polynomials, x, y)
-        some = slice(None, None, -(-len(x) // MAX_CHECKED))
-        truth, offset = own_posterior(model, polynomials, moments, fit, x[some], y[some])
-        codes, loss = self._coded(model, truth, moments, fit, offset, x[some])
-        plain = {"weights": fit.weights, "gradient": fit.gradient, "shares": fit.shares, "offset": offset}
-        plain |= {"center": center, "scale": scale}
+        sums = sum_records(model, polynomials, x, y)
+        codes, loss = self._coded(model, polynomials, sums, x[:: -(-len(x) // MAX_CHECKED)])
+        fit = sums.fit or LocalFit(*2 * (np.zeros((polynomials.dimension, 0)),))
+        plain = {"weights": fit.weights, "gradient": fit.gradient, "center": center, "scale": scale}
         arrays = {name: jnp.asarray(np.frombuffer(code, np.uint8)) for name, code in codes.items()}
         arrays |= {name: jnp.asarray(array.astype(np.float32)) for name, array in plain.items()}
         arrays["loss"] = _one_number(loss)
-        return arrays, loss, sum(len(code) for code in codes.values())
+        return arrays, loss, _size(codes)
 
     def _coded(
+        self, model: Model, polynomials: Polynomials, sums: SiteSums, x: Float[np.ndarray, "n inputs"]
+    ) -> tuple[dict[str, bytes], float]:
+        """A matrix for each class, where these are few enough bytes, or one for all; and what rounding changes."""
+        if model.kind == "regression":
+            return self._rounded(model, polynomials, sums, {"moments": sums.moments}, x, self.max_bytes)
+        matrices = {f"class_{label}": moments for label, moments in enumerate(sums.class_moments)}
+        if model.num_outputs == 2:
+            return self._rounded(model, polynomials, sums, matrices, x, self.max_bytes)
+        limit = CLASS_BYTES if self.max_bytes is None else min(CLASS_BYTES, self.max_bytes)
+        found = self._rounded(model, polynomials, sums, matrices, x, None)
+        if _size(found[0]) <= limit:
+            return found
+        return self._rounded(model, polynomials, sums, {"moments": sums.moments}, x, self.max_bytes)
+
+    def _rounded(
         self,
         model: Model,
-        truth: GlmPosterior,
-        moments: np.ndarray,
-        fit: LocalFit,
-        offset: np.ndarray,
+        polynomials: Polynomials,
+        sums: SiteSums,
+        matrices: Mapping[str, np.ndarray],
         x: Float[np.ndarray, "n inputs"],
+        max_bytes: int | None,
     ) -> tuple[dict[str, bytes], float]:
         """The coarsest code within the tolerance, or the finest within max_bytes; and what it changes."""
-        factors = {"moments": triangular_factor(moments), "curvature": triangular_factor(fit.curvature)}
+        truth = GlmPosterior(polynomials, model.kind, fit_head(polynomials, sums.summary("moments" not in matrices)))
+        factors = {name: triangular_factor(matrix) for name, matrix in matrices.items()}
 
         def attempt(bits: int) -> tuple[dict[str, bytes], float]:
             codes = {name: _encode(name, factor, bits, model) for name, factor in factors.items()}
-            read = self._decoded(model, truth.polynomials, codes, as_sent(fit), offset, "this site's message")
-            changed = fit_head(truth.polynomials, read, like=truth.head)
+            read = _decoded(model, polynomials, codes, sums.fit, "this site's message")
+            changed = fit_head(polynomials, read, like=truth.head)
             return codes, float(np.mean(_changes(truth, replace(truth, head=changed), x)))
 
         bits = FIRST_FINENESS
@@ -193,76 +207,41 @@ class Glm(OneRoundMethod):
         while found[1] > self.tolerance and bits < FINEST:
             bits += 2
             found = attempt(bits)
-        while self.max_bytes is not None and _size(found[0]) > self.max_bytes:
+        while max_bytes is not None and _size(found[0]) > max_bytes:
             bits -= 1
             if bits < COARSEST:
                 raise CoreshotError(
                     f"method glm: {_size(found[0]):,} bytes are the least for these features, and "
-                    f"max_bytes is {self.max_bytes:,}; raise it, or lower dimension."
+                    f"max_bytes is {max_bytes:,}; raise it, or lower dimension."
                 )
             found = attempt(bits)
         return found
 
-    def _decoded(
-        self,
-        model: Model,
-        polynomials: Polynomials,
-        codes: Mapping[str, bytes],
-        fit: LocalFit,
-        offset: np.ndarray,
-        where: str,
-    ) -> Summary:
-        size = polynomials.dimension
-        moments = decode_factor(codes["moments"], size + model.num_outputs, where)
-        curvature = decode_factor(codes["curvature"], size if _num_logits(model) else 0, where)
-        if max(np.max(np.abs(moments), initial=0), np.max(np.abs(curvature), initial=0)) ** 2 > LARGEST:
-            raise CoreshotError(f"{where}: its sums are larger than {LARGEST:g}; distill it again.")
-        fit = replace(fit, curvature=curvature.T @ curvature)
-        return Summary.from_parts(moments.T @ moments, fit, model.num_outputs, offset)
-
     def read(self, model: Model, client: str, message: Message) -> SiteMessage:
-        where, arrays = f"client {client}, round {message.round}, {message.kind}", message.arrays
-        coded, plain = ("moments", "curvature"), ("center", "scale", "weights", "gradient", "shares", "offset", "loss")
-        if message.kind != "glm" or set(arrays) != {*coded, *plain}:
+        where, polynomials = f"client {client}, round {message.round}, {message.kind}", self.polynomials(model)
+        arrays = {name: array for name, array in message.arrays.items() if name not in UNUSED}
+        shapes = _shapes(polynomials.dimension, model)
+        coded = [name for name in arrays if name not in shapes]
+        classes = {f"class_{label}" for label in range(model.num_outputs if _num_logits(model) else 0)}
+        is_known = set(coded) == {"moments"} or (classes and set(coded) == classes)
+        if message.kind != "glm" or not is_known or not set(shapes) <= set(arrays):
             raise CoreshotError(
                 f"{where}: has the arrays {', '.join(sorted(arrays)) or 'none'}, not this study's; distill it again."
             )
-        polynomials = self.polynomials(model)
-        size, logits = polynomials.dimension, _num_logits(model)
-        each = (size, logits)
-        inputs = (int(np.prod(model.input_shape)),)
-        shapes = {
-            "center": inputs,
-            "scale": inputs,
-            "weights": each,
-            "gradient": each,
-            "shares": (logits,),
-            "offset": offsets_shape(logits),
-            "loss": (1,),
-        }
-        for name in (*coded, *plain):
+        for name, array in arrays.items():
             right = np.uint8 if name in coded else np.float32
-            if arrays[name].dtype != right or (name in plain and arrays[name].shape != shapes[name]):
+            if array.dtype != right or (name in shapes and array.shape != shapes[name]):
                 raise CoreshotError(
-                    f"{where}: {name} is {arrays[name].dtype}{list(arrays[name].shape)}, not what the study wants; "
-                    "distill it again."
+                    f"{where}: {name} is {array.dtype}{list(array.shape)}, not what the study wants; distill it again."
                 )
-        found = {name: np.asarray(arrays[name], np.float64) for name in plain}
+        found = {name: np.asarray(arrays[name], np.float64) for name in shapes}
         is_large = max(np.max(np.abs(array), initial=0) for array in found.values()) > LARGEST
-        is_share = np.all(found["shares"] >= 0) and np.sum(found["shares"]) <= 1.001
-        if is_large or not is_share or np.min(found["scale"]) < SMALLEST_SCALE or found["loss"][0] < 0:
+        if is_large or np.min(found["scale"]) < SMALLEST_SCALE or found["loss"][0] < 0:
             raise CoreshotError(f"{where}: a number in it is out of range; distill it again.")
-        fit = LocalFit(found["weights"], found["gradient"], np.zeros((size, size)), found["shares"])
+        fit = LocalFit(found["weights"], found["gradient"]) if _num_logits(model) else None
         codes = {name: np.asarray(arrays[name]).tobytes() for name in coded}
-        summary = self._decoded(model, polynomials, codes, fit, found["offset"], where)
-        if summary.num_examples < 0.5:
-            raise CoreshotError(f"{where}: stands for {summary.num_examples:g} records; distill it again.")
-        squares = np.diag(summary.gram)[1:]
-        # The curvature of a logit is at most a quarter of the sums of squares; rounding changes both.
-        if np.any(np.einsum("kii->ki", summary.precisions) > squares + 1e-3 * summary.num_examples):
-            raise CoreshotError(
-                f"{where}: its fit has more weight than {summary.num_examples:,.0f} records give; distill it again."
-            )
+        summary = _decoded(model, polynomials, codes, fit, where)
+        _check_weight(summary, where)
         summary = summary.in_inputs(polynomials, found["center"], found["scale"])
         inputs_squares = np.diag(summary.gram)[1:][polynomials.groups == 0]
         largest = float(np.sqrt(np.max(inputs_squares, initial=0.0) / summary.num_examples))
@@ -276,37 +255,66 @@ class Glm(OneRoundMethod):
         polynomials, (x, y) = self.polynomials(model), sorted_records(points)
         center, scale = center_and_scale(x)
         moved = (x - center) / scale
-        moments, fit = sums_and_fit(model, polynomials, moved, y)
-        some = slice(None, None, -(-len(x) // MAX_CHECKED))
-        _, offset = own_posterior(model, polynomials, moments, fit, moved[some], y[some])
-        exact = Summary.from_parts(moments, as_sent(fit), model.num_outputs, offset)
+        by_class = any(len(site.covariances) > 1 for site in content.summary.sites)
+        exact = sum_records(model, polynomials, moved, y).summary(by_class)
         truth = fit_head(polynomials, exact.in_inputs(polynomials, center, scale))
         changed = fit_head(polynomials, content.summary, like=truth)
         before, after = (GlmPosterior(polynomials, model.kind, head) for head in (truth, changed))
         return _changes(before, after, x)
 
     def receive(self, key: PRNGKey, model: Model, state: GlmState, replies: Mapping[str, SiteMessage]) -> GlmState:
-        sums, arrived = state.sums, check_arrived(replies, state.clients)
-        for client in arrived:
-            summary = replies[client].summary
-            sums = summary if sums is None else sums + summary
-        return replace(state, sums=sums, clients=state.clients | set(arrived), is_done=True)
+        arrived = check_arrived(replies, frozenset(state.summaries))
+        summaries = {**state.summaries, **{client: replies[client].summary for client in arrived}}
+        return replace(state, summaries=summaries, is_done=True)
 
     def forget(self, model: Model, state: GlmState, client: str, content: SiteMessage) -> GlmState:
-        """The state as if this client had never taken part; content is what its message said."""
-        if state.sums is None or state.clients == {client}:
-            return GlmState(state.polynomials)
-        return replace(state, sums=state.sums - content.summary, clients=state.clients - {client})
+        """The state as if this client had never taken part."""
+        left = {name: summary for name, summary in state.summaries.items() if name != client}
+        return replace(state, summaries=left, is_done=bool(left))
 
     def posterior(
         self, key: PRNGKey, model: Model, state: GlmState, inference: PointInference | None = None
     ) -> tuple[GlmPosterior, Info]:
-        if state.sums is None:
+        if not state.summaries:
             raise CoreshotError("fit: no client is left; add one.")
-        return GlmPosterior(state.polynomials, model.kind, fit_head(state.polynomials, state.sums)), {}
+        # In the order of names: the same bytes in whatever order messages came.
+        sums = add_summaries([state.summaries[client] for client in sorted(state.summaries)])
+        return GlmPosterior(state.polynomials, model.kind, fit_head(state.polynomials, sums)), {}
 
     def load_posterior(self, model: Model, shared_key: PRNGKey, arrays: Mapping[str, np.ndarray]) -> GlmPosterior:
         return GlmPosterior.from_arrays(self.polynomials(model), model.kind, arrays)
+
+
+def _shapes(size: int, model: Model) -> dict[str, tuple[int, ...]]:
+    """Of the arrays of a message that are not coded."""
+    each, inputs = (size, _num_logits(model)), (int(np.prod(model.input_shape)),)
+    return {"center": inputs, "scale": inputs, "weights": each, "gradient": each, "loss": (1,)}
+
+
+def _decoded(
+    model: Model, polynomials: Polynomials, codes: Mapping[str, bytes], fit: LocalFit | None, where: str
+) -> Summary:
+    size = polynomials.dimension
+    sizes = {name: size + model.num_outputs if name == "moments" else size for name in codes}
+    factors = {name: decode_factor(codes[name], sizes[name], where) for name in codes}
+    if max(np.max(np.abs(factor), initial=0) for factor in factors.values()) ** 2 > LARGEST:
+        raise CoreshotError(f"{where}: its sums are larger than {LARGEST:g}; distill it again.")
+    matrices = {name: factor.T @ factor for name, factor in factors.items()}
+    is_empty = sum(matrix[0, 0] for matrix in matrices.values()) < 0.5
+    if is_empty:
+        raise CoreshotError(f"{where}: stands for no records; distill it again.")
+    if "moments" in matrices:
+        return Summary.from_moments(matrices["moments"], model.num_outputs, fit)
+    assert fit is not None
+    return Summary.from_class_moments(np.stack([matrices[f"class_{label}"] for label in range(len(matrices))]), fit)
+
+
+def _check_weight(summary: Summary, where: str) -> None:
+    """A record changes the gradient by at most its features, in the exact one and in that of Gaussian classes."""
+    count, squares = summary.num_examples, np.diag(summary.gram)
+    most = 2 * np.sqrt(count * squares) + 1e-3 * count
+    if any(np.any(np.abs(site.correction) > most[:, None]) for site in summary.sites):
+        raise CoreshotError(f"{where}: its fit has more weight than {count:,.0f} records give; distill it again.")
 
 
 def _code_length(num_columns: int) -> int:
