@@ -74,6 +74,10 @@ class GlmState:
     summaries: Mapping[str, Summary] = field(default_factory=dict)
     is_done: bool = False
 
+    @property
+    def clients(self) -> frozenset[str]:
+        return frozenset(self.summaries)
+
 
 @settings
 class Glm(OneRoundMethod):
@@ -84,8 +88,10 @@ class Glm(OneRoundMethod):
     products: tuple[NonNegativeInt, ...] | None = None  # inputs that are multiplied with others; None: all
 
     def releases(self, model: Model) -> tuple[Release, ...]:
-        fit = "" if model.kind == "regression" else ", and a logistic regression of the records with its curvature"
-        return (Release("statistics", f"sums of products of all pairs of the records' features and labels{fit}"),)
+        sums = "sums of products of all pairs of the records' features and labels"
+        if model.kind == "classification":
+            sums = f"{sums}, for each class, and a logistic regression of the records with its gradient"
+        return (Release("statistics", sums),)
 
     def polynomials(self, model: Model) -> Polynomials:
         num_inputs = int(np.prod(model.input_shape))
@@ -263,7 +269,7 @@ class Glm(OneRoundMethod):
         return _changes(before, after, x)
 
     def receive(self, key: PRNGKey, model: Model, state: GlmState, replies: Mapping[str, SiteMessage]) -> GlmState:
-        arrived = check_arrived(replies, frozenset(state.summaries))
+        arrived = check_arrived(replies, state.clients)
         summaries = {**state.summaries, **{client: replies[client].summary for client in arrived}}
         return replace(state, summaries=summaries, is_done=True)
 
