@@ -54,8 +54,7 @@ def try_constants(job: Job, packages: Path) -> Found:
     assert isinstance(study.method, Glm)
     polynomials, num_classes = study.method.polynomials(study.model), study.agreement.num_outputs
     sums = [
-        sum_records(study.model, polynomials, *sorted_records(make_points(x, np.eye(num_classes)[y])))
-        for x, y in parts
+        sum_records(study.model, polynomials, *sorted_records(make_points(x, np.eye(num_classes)[y]))) for x, y in parts
     ]
     train_x, train_y = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
     found: Found = {}

@@ -100,7 +100,9 @@ def test_four_label_skewed_classes_are_as_good_as_pooled():
     pooled = LogisticRegression().fit(x[:1500], y[:1500]).predict_proba(x[1500:])
     study = make(3, 4, dimension=3)
     sites = [(x[:1500][site == number], y[:1500][site == number]) for number in range(3)]
-    assert nll(np.asarray(fit(study, send(study, sites)).predict(x[1500:]).mean), y[1500:]) < nll(pooled, y[1500:]) + 0.01
+    assert (
+        nll(np.asarray(fit(study, send(study, sites)).predict(x[1500:]).mean), y[1500:]) < nll(pooled, y[1500:]) + 0.01
+    )
     # Negative control: the largest site alone is worse than that.
     alone = fit(study, send(study, [max(sites, key=lambda one: len(one[0]))]))
     assert nll(np.asarray(alone.predict(x[1500:]).mean), y[1500:]) > nll(pooled, y[1500:]) + 0.01
