@@ -1,8 +1,8 @@
 """The constants of the logistic head of `glm`, chosen on the development tables of benchmarks/tables.py alone.
 
 `python benchmarks/table_constants.py` fits every table of `--set dev`, in three kinds of split, with each pair of
-PRIOR_FACTOR and VARIANCE_FACTOR (src/coreshot/glm/logistic.py), with a covariance for each class and with one for all.
-It writes means over tables to results/constants/tables.json, and prints them and the pair of the smallest mean NLL.
+PRIOR_FACTORS and UNDAMPED (src/coreshot/glm/logistic.py), with a covariance for each class and with one for all. It
+writes means over tables to results/constants/tables.json, and prints them and the pair of the smallest mean NLL.
 Sums are exact: rounding, which is chosen by its own tolerance, is left out.
 """
 
@@ -37,9 +37,9 @@ from coreshot.methods.glm import Glm
 from coreshot.types import make_points
 
 OUT = Path(__file__).resolve().parent.parent / "results" / "constants" / "tables.json"
-PRIOR_FACTORS = (1.0, 0.5, 0.25, 0.125)
-VARIANCE_FACTORS = (1.0, 0.5, 0.25, 0.0)
-Found = dict[tuple[bool, float, float], dict[str, float]]
+PRIOR_FACTORS = ((1.0, 1.0, 1.0), (0.5, 0.5, 0.5), (0.25, 0.5, 0.5), (0.25, 0.5, 1.0), (0.125, 0.5, 1.0))
+UNDAMPED = (0.0, 0.5, 1.0)
+Found = dict[tuple[bool, tuple[float, ...], float], dict[str, float]]
 
 
 def try_constants(job: Job, packages: Path) -> Found:
@@ -60,17 +60,17 @@ def try_constants(job: Job, packages: Path) -> Found:
     found: Found = {}
     for by_class in (True, False):
         summary = add_summaries([one.summary(by_class) for one in sums])
-        logistic.PRIOR_FACTOR = 1.0
+        logistic.PRIOR_FACTORS = PRIOR_FACTORS[0]
         first = head.fit_head(polynomials, summary)
         for prior in PRIOR_FACTORS:
-            like = replace(first, log_ridges=first.log_ridges + np.log(prior))
-            for variance in VARIANCE_FACTORS:
-                head.VARIANCE_FACTOR = variance
+            like = replace(first, log_ridges=first.log_ridges + np.log(prior)[: len(first.log_ridges)])
+            for undamped in UNDAMPED:
+                head.UNDAMPED = undamped
                 posterior = GlmPosterior(polynomials, "classification", head.fit_head(polynomials, summary, like=like))
                 test_p, train_p = (Forecast(np.asarray(posterior.predict(x).mean)) for x in (test_x, train_x))
                 scores = score(test_p, test_y, train_p, train_y)
                 offset = float(np.max(np.abs(scores["offset_train"])))
-                found[by_class, prior, variance] = {
+                found[by_class, prior, undamped] = {
                     "nll": scores["nll"],
                     "accuracy": scores["accuracy"],
                     "offset": offset,
@@ -89,8 +89,8 @@ def summarise(found: list[Found]) -> list[dict[str, Any]]:
     return [
         {
             "covariance_of_each_class": key[0],
-            "prior_factor": key[1],
-            "variance_factor": key[2],
+            "prior_factors": key[1],
+            "undamped": key[2],
             **{name: round(float(np.mean([one[key][name] for one in found])), 5) for name in found[0][key]},
         }
         for key in found[0]

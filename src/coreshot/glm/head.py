@@ -18,7 +18,7 @@ import scipy.linalg
 from jaxtyping import Float, Int
 
 from coreshot.glm.class_likelihood import stack
-from coreshot.glm.logistic import VARIANCE_FACTOR, balance, damp, find_mode, find_precisions
+from coreshot.glm.logistic import UNDAMPED, balance, damp, find_mode, find_precisions
 from coreshot.glm.polynomials import Polynomials
 from coreshot.glm.summary import Summary
 
@@ -149,11 +149,11 @@ def _fit_classes(centred: Centred, sums: Summary, basis: np.ndarray, like: Head 
     else:
         log_ridges, start = like.log_ridges, np.concatenate([like.intercepts[None], like.slopes])
     mode = find_mode(likelihood, np.exp(log_ridges)[centred.groups], start)
-    roots = np.sqrt(VARIANCE_FACTOR) * np.stack([_inverse(_cholesky(block[1:, 1:])) for block in mode.precisions])
+    roots = np.stack([_inverse(_cholesky(block[1:, 1:])) for block in mode.precisions])
+    damping = damp(np.asarray([np.sum((root @ centred.gram) * root) for root in roots]) / centred.count)
+    weights = mode.weights / damping**UNDAMPED
     # Predictions damp logits by their variance, so mean probabilities are balanced with damped slopes.
-    typical = np.asarray([np.sum((root @ centred.gram) * root) for root in roots]) / centred.count
-    damping = damp(typical)
-    intercepts = balance(likelihood, damping * mode.weights) / damping
+    intercepts = balance(likelihood, damping * weights) / damping
     leverage_root = _inverse(_factor(centred.gram, np.exp(log_ridges)[centred.groups]))
     usual = _usual(centred, leverage_root)
-    return Head(basis, mode.weights[1:], intercepts, roots, leverage_root, 1.0, usual, log_ridges)
+    return Head(basis, weights[1:], intercepts, roots, leverage_root, 1.0, usual, log_ridges)

@@ -1,10 +1,11 @@
 """The posterior of a logistic head: its mode, the prior precision of each group of features, and its intercepts.
 
 The mode is found by Newton's method; with more than two classes each step is solved by conjugate gradients. A prior
-precision is the fixed point of the evidence (MacKay, "Bayesian Interpolation", 1992, equation 4.11): the number of
-well-determined weights of a group over the sum of their squares. Laplace's approximation makes that too large where
-classes are nearly separable, so it is multiplied by PRIOR_FACTOR. PRIOR_FACTOR and VARIANCE_FACTOR were chosen by
-benchmarks/table_constants.py on the development tables.
+precision is the fixed point of the evidence (MacKay, "Bayesian Interpolation", 1992): the number of well-determined
+weights of a group over the sum of their squares. Laplace's approximation makes that too large where classes are nearly
+separable, so it is multiplied by PRIOR_FACTORS. Predictions damp a logit by its variance, so that a record unlike those
+of the sites has an uncertain prediction. With such a prior, the damping of a usual record is too much: UNDAMPED of it,
+as a power, is taken back. These constants were chosen by benchmarks/table_constants.py on the development tables.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ from coreshot.glm.class_likelihood import ClassLikelihood, Slope, Weights
 INTERCEPT_PRECISION = 1e-3
 FIRST_PRECISION = 10.0
 SMALLEST_PRECISION, LARGEST_PRECISION = 0.1, 1e6
-PRIOR_FACTOR = 0.5
-VARIANCE_FACTOR = 0.25  # of Laplace's variance of a weight, which is too large where classes are nearly separable
+PRIOR_FACTORS = (0.25, 0.5, 1.0)  # of inputs, products of two, higher degrees
+UNDAMPED = 0.5
 MAX_UPDATES = 12  # of prior precisions
 UPDATED = 0.1  # a smaller change of their logarithms ends the search
 STEPS_BETWEEN_UPDATES = 6
@@ -61,7 +62,7 @@ def find_precisions(
         )
         if np.max(np.abs(np.log(found / before))) < UPDATED:
             break
-    return np.maximum(PRIOR_FACTOR * found, SMALLEST_PRECISION), weights
+    return np.asarray(PRIOR_FACTORS)[: len(found)] * found, weights
 
 
 def _update(precision: float, slopes: Weights, variances: Weights) -> float:
