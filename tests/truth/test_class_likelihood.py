@@ -50,7 +50,7 @@ def test_gaussian_features_need_no_correction(num_classes):
     weights = some_weights(num_classes)
     site = SiteClasses.from_class_moments(collect_class_moments(features, np.eye(num_classes)[y]))
     wrong = np.abs(stack([site]).at(weights).gradient - exact_gradient(features, y, weights)) / count
-    assert np.max(wrong) < (0.003 if num_classes == 2 else 0.02)  # three classes: 200 draws
+    assert np.max(wrong) < (0.003 if num_classes == 2 else 0.02)  # three classes: draws
     skewed, y = draw(num_classes, count)
     site = SiteClasses.from_class_moments(collect_class_moments(skewed, np.eye(num_classes)[y]))
     more = np.abs(stack([site]).at(weights).gradient - exact_gradient(skewed, y, weights)) / count

@@ -29,7 +29,7 @@ from jaxtyping import Float, Int
 NUM_NODES = 121  # of the trapezoidal rule, for two classes: a logistic curve is seen also in scores of deviation 20
 LARGEST_NODE = 6.0  # deviations
 SMALLEST_DEVIATION = 1e-3  # of scores; below it, they are taken as constant
-NUM_DRAWS = 200  # of the scores of a class, for more than two
+NUM_DRAWS = 800  # of the scores of a class, for more than two: with few, large scores have noisy gradients
 MIN_CLASS_SHARE = 1e-6  # of the largest class; a smaller class counts as absent
 
 Weights = Float[np.ndarray, "d logits"]

@@ -66,7 +66,11 @@ def find_precisions(
 
 
 def _update(precision: float, slopes: Weights, variances: Weights) -> float:
-    determined = max(slopes.size - precision * float(np.sum(variances)), 1e-3)
+    num_logits = slopes.shape[1]
+    free = (
+        1.0 if num_logits == 1 else (num_logits - 1) / num_logits
+    )  # the same slope added to all logits changes nothing
+    determined = max(free * (slopes.size - precision * float(np.sum(variances))), 1e-3)
     new = determined / max(float(np.sum(slopes**2)), 1e-9)
     return float(np.clip(new, SMALLEST_PRECISION, LARGEST_PRECISION))
 
