@@ -114,8 +114,8 @@ def test_many_classes_share_one_covariance_where_theirs_are_too_many_bytes(monke
     x = np.clip(rng.normal(scale=0.3, size=(600, 3)) + 0.4 * np.eye(4)[y][:, :3], -1, 1).astype(np.float32)
     study = make(3, 4, dimension=9)
     sizes, probabilities = [], []
-    for limit, arrays in ((36_000, {f"class_{label}" for label in range(4)}), (300, {"moments"})):
-        monkeypatch.setattr("coreshot.methods.glm.CLASS_BYTES", limit)
+    for limit, arrays in ((38_000, {f"class_{label}" for label in range(4)}), (600, {"moments"})):
+        monkeypatch.setattr("coreshot.methods.glm.FILE_BYTES", limit)
         message = distill(study, x, y, client="a")
         assert arrays < set(_decoded(study, message).arrays)
         sizes.append(len(message))

@@ -53,7 +53,7 @@ NUMBER_BITS = 30  # the constant is so fine: all means are relative to the numbe
 MAX_CHECKED = 5_000  # records on which the loss is measured
 SMALLEST_SCALE = 1e-6  # of an input at a site
 LARGEST = 1e15  # the largest sum, weight or gradient that is believed
-CLASS_BYTES = 36_000  # of more than two classes' matrices, at most; a site that needs more sends one for all classes
+FILE_BYTES = 38_000  # of more than two classes' matrices and fit; a site that needs more sends one matrix for all
 UNUSED = frozenset({"curvature", "shares", "offset"})  # arrays of messages of before
 
 
@@ -130,7 +130,7 @@ class Glm(OneRoundMethod):
     def _example_message(self, size: int, model: Model) -> Message:
         logits = _num_logits(model)
         lengths = {"moments": _code_length(size + model.num_outputs)}
-        if logits and model.num_outputs * _code_length(size) <= max(CLASS_BYTES, 2 * _code_length(size)):
+        if logits == 1 or (logits and model.num_outputs * _code_length(size) <= _class_bytes(size, model)):
             lengths = {f"class_{label}": _code_length(size) for label in range(model.num_outputs)}
         if self.max_bytes is not None:
             lengths = {"moments": min(self.max_bytes, sum(lengths.values()))}
@@ -183,7 +183,8 @@ class Glm(OneRoundMethod):
         matrices = {f"class_{label}": moments for label, moments in enumerate(sums.class_moments)}
         if model.num_outputs == 2:
             return self._rounded(model, polynomials, sums, matrices, x, self.max_bytes)
-        limit = CLASS_BYTES if self.max_bytes is None else min(CLASS_BYTES, self.max_bytes)
+        limit = _class_bytes(polynomials.dimension, model)
+        limit = limit if self.max_bytes is None else min(limit, self.max_bytes)
         found = self._rounded(model, polynomials, sums, matrices, x, None)
         if _size(found[0]) <= limit:
             return found
@@ -295,6 +296,11 @@ def _shapes(size: int, model: Model) -> dict[str, tuple[int, ...]]:
     """Of the arrays of a message that are not coded."""
     each, inputs = (size, _num_logits(model)), (int(np.prod(model.input_shape)),)
     return {"center": inputs, "scale": inputs, "weights": each, "gradient": each, "loss": (1,)}
+
+
+def _class_bytes(size: int, model: Model) -> int:
+    """What the fit, two float32 arrays, leaves for the matrices of more than two classes."""
+    return FILE_BYTES - 2 * 4 * size * _num_logits(model)
 
 
 def _decoded(
