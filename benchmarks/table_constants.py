@@ -1,4 +1,4 @@
-"""The constants of the logistic head of `glm`, chosen on the development tables of benchmarks/tables.py alone.
+"""A grid of the constants of the logistic head of `glm`, on the development tables of benchmarks/tables.py alone.
 
 `python benchmarks/table_constants.py` fits every table of `--set dev`, in three kinds of split, with each pair of
 PRIOR_FACTORS and UNDAMPED (src/coreshot/glm/logistic.py), with a covariance for each class and with one for all. It

@@ -5,7 +5,7 @@ precision is the fixed point of the evidence (MacKay, "Bayesian Interpolation", 
 weights of a group over the sum of their squares. Laplace's approximation makes that too large where classes are nearly
 separable, so it is multiplied by PRIOR_FACTORS. Predictions damp a logit by its variance, so that a record unlike those
 of the sites has an uncertain prediction. With such a prior, the damping of a usual record is too much: UNDAMPED of it,
-as a power, is taken back. These constants were chosen by benchmarks/table_constants.py on the development tables.
+as a power, is taken back. benchmarks/table_constants.py has the grid of both, on the development tables.
 """
 
 from __future__ import annotations
