@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Callable
 from contextlib import suppress
 
 import psutil
@@ -16,13 +17,18 @@ import psutil
 INTERVAL = 2.0  # seconds between two samples; reading the memory of all processes takes time itself
 
 
-def memory(processes: set[psutil.Process]) -> int:
-    """Bytes of those that still live."""
-    total = 0
-    for process in processes:
-        with suppress(psutil.Error):
-            total += process.memory_full_info().pss
-    return total
+def memory(processes: set[psutil.Process], at_least: int = 0) -> int:
+    """Bytes of those that still live. A bound that costs little is enough where all together cannot exceed at_least."""
+    resident = sum(read_memory(process, lambda one: one.memory_info().rss) for process in processes)
+    if resident <= at_least:
+        return resident
+    return sum(read_memory(process, lambda one: one.memory_full_info().pss) for process in processes)
+
+
+def read_memory(process: psutil.Process, read: Callable[[psutil.Process], int]) -> int:
+    with suppress(psutil.Error):
+        return read(process)
+    return 0
 
 
 def watch(command: list[str]) -> tuple[int, float, int]:
@@ -33,7 +39,7 @@ def watch(command: list[str]) -> tuple[int, float, int]:
         seen.add(psutil.Process(running.pid))
         while True:
             seen = with_descendants({process for process in seen if process.is_running()})
-            peak = max(peak, memory(seen))
+            peak = max(peak, memory(seen, peak))
             try:
                 return running.wait(timeout=INTERVAL), time.monotonic() - start, peak
             except psutil.TimeoutExpired:

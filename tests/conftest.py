@@ -24,6 +24,7 @@ import psutil
 import pyarrow
 import pyarrow.parquet
 import pytest
+import whole_entries
 from jax._src import compiler
 from PIL import Image
 
@@ -37,19 +38,28 @@ from coreshot.models.networks import Mlp
 from coreshot.study import Agreement, Study
 from coreshot.types import Params, Points, make_points
 
-MOST_MEMORY = 900_000_000  # bytes of one worker; beyond it, compiled programs are freed after a test file
+MOST_KEPT = 2_000_000_000  # bytes of compiled programs on disk
+# Bytes of one worker. Beyond them compiled programs are freed, after a file and after any test: the disk has them all.
+MOST_AFTER_A_FILE, MOST_AFTER_A_TEST = 1_100_000_000, 2_000_000_000
 # Tests compile much and compute little, so programs are compiled fast and run slowly, unless a file asks for
-# `pytestmark = pytest.mark.optimized`. One directory keeps them for all processes: a maximal size makes jax lock it.
+# `pytestmark = pytest.mark.optimized`. One directory keeps them for all processes.
 COMPILATION = {
     "jax_platforms": "cpu",
-    "jax_persistent_cache_min_compile_time_secs": 0.1,
-    "jax_compilation_cache_max_size": 4_000_000_000,
+    "jax_persistent_cache_min_compile_time_secs": 0.0,  # to read the smallest program takes half the time
     "jax_disable_most_optimizations": True,
+    "jax_traceback_in_locations_limit": 0,  # no program says which lines of Python it came from
 }
-# XLA's older way to compile fusions takes half the time. Processes that tests start take it from the environment.
-EMITTERS = "xla_cpu_use_fusion_emitters"
-if EMITTERS not in os.environ.get("XLA_FLAGS", ""):  # a worker has it from its controller
-    os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --{EMITTERS}=false".strip()
+# XLA's older way to compile fusions takes half the time, and many small programs gain nothing from being compiled in
+# parts. Processes that tests start take this from the environment. What users have stands second.
+XLA_OPTIONS = {"xla_cpu_use_fusion_emitters": (False, True), "xla_cpu_parallel_codegen_split_count": (1, 32)}
+FLAGS = " ".join(f"--{name}={str(ours).lower()}" for name, (ours, _) in XLA_OPTIONS.items())
+if FLAGS not in os.environ.get("XLA_FLAGS", ""):  # a worker has it from its controller
+    os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {FLAGS}".strip()
+# Dozens of processes import the same files: the first of them keeps their bytecode, whatever the environment says.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
+# Tracing makes many objects and few cycles: Python looks for cycles less often than by itself.
+gc.set_threshold(50_000, 20, 20)
 
 
 def configure_jax(**settings: Any) -> None:
@@ -69,12 +79,22 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "optimized: programs of this file are compiled as users compile them")
     config.addinivalue_line("markers", "slow: not a part of `make quick`")
     cache = compilation_cache(config)
-    if "PYTEST_XDIST_WORKER" not in os.environ:  # a killed process may have left half of an entry, without its time
-        for entry in cache.glob("*-cache"):
-            if not entry.with_name(entry.name.removesuffix("-cache") + "-atime").exists():
-                entry.unlink()
+    if "PYTEST_XDIST_WORKER" not in os.environ:
+        make_room(cache)
+        paths = [str(Path(__file__).parent / "processes"), os.environ.get("PYTHONPATH", "")]
+        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, paths))  # of processes that tests start
+    whole_entries.install()
     configure_jax(**COMPILATION, jax_compilation_cache_dir=str(cache))
     os.environ["CORESHOT_LEDGER"] = str(Path(tempfile.mkdtemp(prefix="coreshot-tests-")) / "ledger.sqlite")
+
+
+def make_room(cache: Path) -> None:
+    """Nothing is kept beyond some size, nor what a killed process has left half written."""
+    entries = list(cache.iterdir())
+    is_full = sum(entry.stat().st_size for entry in entries) > MOST_KEPT
+    for entry in entries:
+        if is_full or entry.suffix == ".part":
+            entry.unlink()
 
 
 @pytest.fixture(autouse=True)
@@ -114,11 +134,20 @@ def compiled_programs(request: pytest.FixtureRequest) -> Iterator[None]:
             jax.clear_caches()
             configure_jax(jax_disable_most_optimizations=False)
             patch.setattr(compiler, "get_compile_options", users_compile_options(compiler.get_compile_options))
-            patch.setenv("XLA_FLAGS", os.environ["XLA_FLAGS"].replace(f"--{EMITTERS}=false", ""))
+            patch.setenv("XLA_FLAGS", os.environ["XLA_FLAGS"].replace(FLAGS, ""))
         yield
     if is_optimized:
         configure_jax(jax_disable_most_optimizations=True)
-    if is_optimized or psutil.Process().memory_info().rss > MOST_MEMORY:
+    free_programs(0 if is_optimized else MOST_AFTER_A_FILE)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown() -> None:
+    free_programs(MOST_AFTER_A_TEST)
+
+
+def free_programs(beyond: int) -> None:
+    if psutil.Process().memory_info().rss > beyond:
         jax.clear_caches()
         gc.collect()
         ctypes.CDLL(None).malloc_trim(0)  # back to the system, not only to this process
@@ -129,7 +158,7 @@ def users_compile_options(original: Callable[..., Any]) -> Callable[..., Any]:
 
     def options(*arguments: Any, **named: Any) -> Any:
         found = original(*arguments, **named)
-        found.env_option_overrides += [(EMITTERS, True)]
+        found.env_option_overrides += [(name, theirs) for name, (_, theirs) in XLA_OPTIONS.items()]
         return found
 
     return options
@@ -205,7 +234,27 @@ SLOW = {
     "test_resume.py",
     "test_wide_networks.py",
 }
-LONGEST = {"test_learners.py", "test_dp_sgd.py", "test_private_learners.py", "test_audit.py"}
+# Files of the most seconds beside those of federations and commands, which come before them.
+LONGEST = {
+    "test_audit.py",
+    "test_audit_noise.py",
+    "test_commands.py",
+    "test_diagnostics.py",
+    "test_dp_sgd.py",
+    "test_estimator.py",
+    "test_experts.py",
+    "test_fedjax.py",
+    "test_glm.py",
+    "test_informative_start.py",
+    "test_learners.py",
+    "test_ledger_kills.py",
+    "test_mechanisms.py",
+    "test_plan.py",
+    "test_private_learners.py",
+    "test_private_pooled_dm.py",
+    "test_report.py",
+    "test_standings.py",
+}
 # Files that start a SuperLink, sites or Ray.
 FEDERATIONS = {
     "test_failures.py",

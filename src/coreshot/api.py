@@ -12,9 +12,12 @@ from coreshot.data.validate import check_points
 from coreshot.keys import named_key
 from coreshot.methods.one_shot import OneShot
 from coreshot.privacy.guarded_records import guard_records
+from coreshot.privacy.release_ledger import ReleaseLedger
 from coreshot.progress import Progress, Silent
 from coreshot.runtime.resumable import Resumable, hash_work
+from coreshot.runtime.site_answers import SiteAnswers
 from coreshot.study import Study
+from coreshot.types import Points
 from coreshot.wire.messages import Message, encode_message
 
 
@@ -28,19 +31,41 @@ def distill(
     progress: Progress | None = None,
     keep: Path | None = None,
     stop: threading.Event | None = None,
+    ledger: Path | None = None,
 ) -> bytes:
     """A client's side: its data in, the one message that leaves out. x is [points, ...]; y is classes, or targets.
 
     A learner that takes long continues from the state in the file `keep`, if that is of the same work, and saves its
-    own there; after `stop` is set it ends with a StoppedError. A private study draws new noise at each call: the site's
-    ledger, which keeps that to one draw, is that of the command `coreshot distill`.
+    own there; after `stop` is set it ends with a StoppedError.
+
+    With `ledger`, the site's own file, what leaves is noted there first, a private study on the same records gets the
+    same message again, and a total is not passed, as with the command `coreshot distill`. Without it nothing is noted,
+    as simulations need it, and a private study draws new noise at each call: two such messages are two releases.
     """
     terms = study.agreement
     points = check_points(
         x, y, kind=terms.kind, input_shape=terms.input_shape, num_outputs=terms.num_outputs, client=client
     )
-    sender, num_skipped = study.one_round, 0
     study.check_records(points, client)
+
+    def compute() -> bytes:
+        return _make_message(study, points, client, seed, progress, keep, stop)
+
+    if ledger is None:
+        return compute()
+    return SiteAnswers(ReleaseLedger(ledger), study, None, points).send_once(client, compute)[0]
+
+
+def _make_message(
+    study: Study,
+    points: Points,
+    client: str,
+    seed: int,
+    progress: Progress | None,
+    keep: Path | None,
+    stop: threading.Event | None,
+) -> bytes:
+    sender, num_skipped = study.one_round, 0
     if isinstance(sender, OneShot) and keep is not None:
         work = hash_work(study, points, client, seed)
         learner = Resumable(sender.learner, keep, work, stop or threading.Event())

@@ -57,8 +57,7 @@ def as_task(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="session")
 def environment() -> dict[str, str]:
-    """All processes share one cache of compiled programs, also of those that compile in no time."""
-    return {**os.environ, "COLUMNS": "160", "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
+    return {**os.environ, "COLUMNS": "160"}
 
 
 @pytest.fixture(scope="session")

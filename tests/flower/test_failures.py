@@ -9,7 +9,7 @@ from coreshot.experiments.preset import load_preset
 def test_a_run_ends_with_the_rest_and_names_each_who_failed(
     federation, coreshot, cheap, tmp_path, messages_in, wait_until
 ):
-    preset, gate, mark = load_preset(str(cheap), ["task.num_clients=8"]), tmp_path / "gate", tmp_path / "mark"
+    preset, gate, mark = load_preset(str(cheap), ["task.num_clients=7"]), tmp_path / "gate", tmp_path / "mark"
     gate.touch()
     faults = {
         "client-0": {"FAULT": "hang", "FAULT_GATE": str(gate)},
@@ -18,14 +18,13 @@ def test_a_run_ends_with_the_rest_and_names_each_who_failed(
         "client-3": {"FAULT": "hang", "FAULT_GATE": str(gate), "FAULT_MARK": str(mark)},
         "client-5": {},
         "client-6": {},
-        "client-7": {},
     }
     for name, fault in faults.items():
         limit = ["--minutes", "0.3"] if name == "client-0" else []
         federation.start(name, federation.data_of(preset, name), "--insecure", *limit, **fault)
-    patience = ["--quorum", 3, "--join-seconds", 30, "--answer-seconds", 150]
+    patience = ["--quorum", 2, "--join-seconds", 30, "--answer-seconds", 150]
     out, began = tmp_path / "run", time.monotonic()
-    command = federation.run_command(cheap, out, "--set", "task.num_clients=8", *patience)
+    command = federation.run_command(cheap, out, "--set", "task.num_clients=7", *patience)
     with federation.started(command) as process:
         wait_until(lambda: process.poll() is not None or mark.exists(), 300, "client-3 begins to work")
         assert process.poll() is None, process.stderr.read()
@@ -42,7 +41,7 @@ def test_a_run_ends_with_the_rest_and_names_each_who_failed(
     assert "its node went away" in reasons["client-3"] or "did not come within" in reasons["client-3"]
     assert "its node did not join within 30 s" in reasons["client-4"]
     assert all(name in stdout for name in reasons)
-    assert list(messages_in(out)) == ["client-5", "client-6", "client-7"]
+    assert list(messages_in(out)) == ["client-5", "client-6"]
     # What a record says stays in the site's own log.
     assert "secret value 1234" in federation.log_of("client-1")
     coordinators = [path for folder in (out, tmp_path / "federation") for path in folder.rglob("*") if path.is_file()]

@@ -122,7 +122,9 @@ def test_no_byte_of_its_coreset_is_left_with_the_coordinator(federation, coresho
 
     def holders() -> set[str]:
         files = [path for folder in coordinators for path in folder.rglob("*") if path.is_file()]
-        return {path.name.removesuffix("-wal") for path in files if needle in path.read_bytes()}
+        found = [path for path in files if needle in path.read_bytes()]
+        assert all(path.stat().st_mode & 0o777 == 0o600 for path in found), "what holds it is for its owner alone"
+        return {path.name.removesuffix("-wal") for path in found}
 
     assert holders() == {"site-1.coreset", "site-1.safetensors", "link.db"}
     found = coreshot("forget", tmp_path / "out" / "model", "--client", "site-1")

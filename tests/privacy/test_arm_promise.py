@@ -68,6 +68,7 @@ def test_a_jump_start_has_the_epsilon_of_both_halves(load):
     raw, private = preset.arms
     assert promised_epsilon(preset.arm_releases(raw)) is None
     assert 3.2 < promised_epsilon(preset.arm_releases(private)) < 6.0
+    assert promised_epsilon(preset.arm_releases(private)[1:]) <= 3.0, "negative control: the second half alone"
 
 
 def test_a_preset_s_promise_holds_for_both_halves_together(load):

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import scipy.stats
+from one_round import audit_noise
 
 from coreshot.audit import run as audit_run
 from coreshot.audit.attack import (
@@ -24,8 +25,7 @@ from coreshot.audit.bound import any_epsilon, gaussian_epsilon, gaussian_mean, l
 from coreshot.audit.canaries import make_canary
 from coreshot.audit.confidence import lower_limit, upper_limit, wilson_interval
 from coreshot.audit.distances import between_records, compare_distances, single_record_classes, to_records
-from coreshot.audit.findings import make_findings
-from coreshot.audit.run import plan_audit, read_trials, run_audit
+from coreshot.audit.run import plan_audit, run_audit
 from coreshot.audit.subject import make_subject
 from coreshot.audit.trial import run_trial
 from coreshot.config import decode_named
@@ -310,21 +310,7 @@ def test_exact_moments_give_every_record_away(make_method, data, tmp_path):
 
 
 def test_private_moments_through_the_wire(make_method, data, tmp_path):
-    """The statistic moves by one with the record, and its deviation is the noise multiplier."""
-    study = make_method(PRIVATE)
-    subject = make_subject(study, data)
-    run_audit(subject, 150, tmp_path)
-    found = make_findings(subject, read_trials(tmp_path), 0.999)
-    lines = [json.loads(line) for line in (tmp_path / "trials.jsonl").read_text().splitlines()]
-    statistics = {
-        which: np.array([line["record"] for line in lines if line["which"] == which])[:, 0]
-        for which in ("all", "without")
-    }
-    scale = study.releases[0].noise_multiplier
-    assert np.mean(statistics["all"]) - np.mean(statistics["without"]) == pytest.approx(
-        1, abs=4 * scale * math.sqrt(2 / 150)
-    )
-    assert np.std(np.concatenate([one - one.mean() for one in statistics.values()])) == pytest.approx(scale, rel=0.2)
+    found = audit_noise(make_method(PRIVATE), data, tmp_path, relative=0.2)
     assert found.claimed_epsilon == pytest.approx(4, rel=1e-2)
     assert found.bound.shape == "gaussian"
     assert not found.is_refuted

@@ -3,20 +3,21 @@ the audit finds no more.
 """
 
 import itertools
-import json
 import math
 from dataclasses import replace
+from functools import partial
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import one_round
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from one_round import received
 
 from coreshot.api import distill
-from coreshot.audit.findings import make_findings
-from coreshot.audit.run import read_trials, run_audit
+from coreshot.audit.run import run_audit
 from coreshot.audit.subject import make_subject
 from coreshot.config import decode_named, encode_named
 from coreshot.data import FederatedData
@@ -29,7 +30,6 @@ from coreshot.models.networks import Mlp
 from coreshot.privacy import gaussian_moments
 from coreshot.privacy.accounting import compute_epsilon, noise_multiplier
 from coreshot.privacy.gaussian_moments import CROSS_UNIT, exact_moments
-from coreshot.privacy.guarded_records import guard_records
 from coreshot.privacy.promise import promise
 from coreshot.runtime.simulate import simulate
 from coreshot.study import Study
@@ -63,24 +63,7 @@ def clients(sample_points):
     return {name: sample_points("classification", seed, 30 + seed) for seed, name in enumerate(NAMES)}
 
 
-def replies_of(study, clients, key=0):
-    state = study.method.init(jax.random.key(0), study.model, study.shared_key)
-    invitation = study.method.send(jax.random.key(0), study.model, state, tuple(clients))
-    asked = guard_records(clients, study.releases)
-    answers = study.method.reply(
-        jax.random.key(key), study.model, asked, [invitation.message], study.shared_key, lambda clients: None
-    )
-    assert all(records.used == {"class features"} for records in asked.values())
-    return {name: message for name, (message, _) in answers.items()}
-
-
-def received(study, replies, state=None):
-    return study.method.receive(
-        jax.random.key(0),
-        study.model,
-        state or study.method.init(jax.random.key(0), study.model, study.shared_key),
-        {name: study.method.read(study.model, name, reply) for name, reply in replies.items()},
-    )
+replies_of = partial(one_round.replies_of, used={"class features"})
 
 
 def exact_sums(study, clients):
@@ -399,22 +382,7 @@ def data(sample_points):
 
 
 def test_the_audit_finds_what_the_noise_allows_and_no_more(make_pooled, data, tmp_path):
-    """The statistic moves by one with the record, and its deviation is the noise multiplier."""
-    study = make_pooled()
-    subject = make_subject(study, data)
-    run_audit(subject, 150, tmp_path)
-    found = make_findings(subject, read_trials(tmp_path), 0.999)
-    lines = [json.loads(line) for line in (tmp_path / "trials.jsonl").read_text().splitlines()]
-    statistics = {
-        which: np.array([line["record"] for line in lines if line["which"] == which])[:, 0]
-        for which in ("all", "without")
-    }
-    scale = study.releases[0].noise_multiplier
-    assert np.mean(statistics["all"]) - np.mean(statistics["without"]) == pytest.approx(
-        1, abs=4 * scale * math.sqrt(2 / 150)
-    )
-    # 300 numbers: 4 % a deviation, four times that.
-    assert np.std(np.concatenate([one - one.mean() for one in statistics.values()])) == pytest.approx(scale, rel=0.165)
+    found = one_round.audit_noise(make_pooled(), data, tmp_path, relative=0.165)  # 300 numbers: four deviations of 4 %
     assert found.bound.shape == "gaussian"
     assert found.bound.epsilon <= found.claimed_epsilon == pytest.approx(4, rel=1e-2)
     assert not found.is_refuted

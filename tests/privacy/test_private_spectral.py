@@ -4,10 +4,13 @@ what cannot be pretended.
 
 import json
 from dataclasses import replace
+from functools import partial
 
 import jax
 import numpy as np
+import one_round
 import pytest
+from one_round import received
 
 from coreshot.api import distill
 from coreshot.config import decode_named
@@ -18,7 +21,6 @@ from coreshot.methods import METHODS
 from coreshot.methods.private_spectral import CROSS_SHARE, moment_rows
 from coreshot.privacy.accounting import noise_multiplier
 from coreshot.privacy.gaussian_moments import deviations
-from coreshot.privacy.guarded_records import guard_records
 from coreshot.runtime.simulate import simulate
 from coreshot.spectral.private_posterior import denoise_gram, fit_private_posterior
 from coreshot.wire.ledger import Ledger
@@ -49,22 +51,7 @@ def clients(sample_points):
     return {name: sample_points("classification", seed, 30 + seed) for seed, name in enumerate(NAMES)}
 
 
-def replies_of(study, clients, key=0):
-    state = study.method.init(jax.random.key(0), study.model, study.shared_key)
-    invitation = study.method.send(jax.random.key(0), study.model, state, tuple(clients))
-    asked = guard_records(clients, study.releases)
-    answers = study.method.reply(
-        jax.random.key(key), study.model, asked, [invitation.message], study.shared_key, lambda clients: None
-    )
-    assert all(records.used == {"statistics"} for records in asked.values())
-    return {name: message for name, (message, _) in answers.items()}
-
-
-def received(study, replies):
-    contents = {name: study.method.read(study.model, name, reply) for name, reply in replies.items()}
-    return study.method.receive(
-        jax.random.key(0), study.model, study.method.init(jax.random.key(0), study.model, study.shared_key), contents
-    )
+replies_of = partial(one_round.replies_of, used={"statistics"})
 
 
 def exact_sums(study, clients):

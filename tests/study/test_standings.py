@@ -26,29 +26,37 @@ def heart(project):
     return module
 
 
-def verdicts(heart, folder, seed, broken=None):
+@pytest.fixture(scope="module")
+def verdicts(heart, tmp_path_factory):
     """After distilling, coding and reading; `broken` is the hospital whose labels are shuffled."""
-    study = read_study(heart.STUDY)
-    folder.mkdir()
-    heart.look_alike(folder, seed)
-    files = {}
-    for name in heart.HOSPITALS:
-        records = read_records(folder / f"{name}.csv", study.inputs, study.target)
-        y = np.random.default_rng(seed).permutation(records.y) if name == broken else records.y
-        files[name] = distill(study, records.x, y, client=name)
-    return {
-        name: standing.verdict
-        for name, standing in compare_clients(study, read_messages(study, files.values())).items()
-    }
+    study, folder = read_study(heart.STUDY), tmp_path_factory.mktemp("hospitals")
+    records, honest = {}, {}
+    for seed in SEEDS:
+        (folder / str(seed)).mkdir()
+        heart.look_alike(folder / str(seed), seed)
+        for name in heart.HOSPITALS:
+            found = read_records(folder / str(seed) / f"{name}.csv", study.inputs, study.target)
+            records[seed, name], honest[seed, name] = found, distill(study, found.x, found.y, client=name)
+
+    def compare(seed, broken=None):
+        files = {name: honest[seed, name] for name in heart.HOSPITALS}
+        if broken:
+            found = records[seed, broken]
+            shuffled = np.random.default_rng(seed).permutation(found.y)
+            files[broken] = distill(study, found.x, shuffled, client=broken)
+        standings = compare_clients(study, read_messages(study, files.values()))
+        return {name: standing.verdict for name, standing in standings.items()}
+
+    return compare
 
 
-def test_honest_hospitals_are_not_suspect(heart, tmp_path):
-    assert all("suspect" not in verdicts(heart, tmp_path / str(seed), seed).values() for seed in SEEDS)
+def test_honest_hospitals_are_not_suspect(verdicts):
+    assert all("suspect" not in verdicts(seed).values() for seed in SEEDS)
 
 
 @pytest.mark.parametrize("broken", ["cleveland", "hungarian"])
-def test_shuffled_labels_are_found(heart, tmp_path, broken):
-    told = [verdicts(heart, tmp_path / str(seed), seed, broken) for seed in SEEDS]
+def test_shuffled_labels_are_found(heart, verdicts, broken):
+    told = [verdicts(seed, broken) for seed in SEEDS]
     assert sum(found[broken] == "suspect" for found in told) >= 6  # nine of ten are usual
     assert all(found[name] != "suspect" for found in told for name in heart.HOSPITALS if name != broken)
 

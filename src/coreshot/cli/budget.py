@@ -29,7 +29,7 @@ def set_total(
     epsilon: Annotated[float, typer.Option("--epsilon", help="The sum over studies that must not be passed.")],
     delta: Annotated[
         float | None,
-        typer.Option("--delta", help="At which the sum is computed; the default is the largest of the studies'."),
+        typer.Option("--delta", help="At which the sum is computed; the default is the smallest of the studies'."),
     ] = None,
     data: OfData = None,
     ledger: LedgerPath = None,

@@ -146,6 +146,7 @@ def _remarks(study: Study, num_records: int, site: SiteAnswers, is_kept: bool) -
         epsilon, at = private_epsilon(shares, total.delta if total else None)
         of_total = f" of this site's total of {total.epsilon:g}" if total else ""
         yield f"released so far: epsilon {epsilon:.4g}{of_total} at delta {at:.3g} (`coreshot budget show`)"
+    yield from (f"warning: {warning}" for warning in site.warnings)
     delta = max((release.delta or 0.0 for release in study.releases), default=0.0)
     if delta * num_records > 1:
         yield (

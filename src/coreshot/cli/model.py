@@ -182,6 +182,12 @@ def _model_parts(model: ModelFolder, suspects: list[str]) -> Iterator[Part]:
     if len(shares) > 1:
         largest = max(shares, key=lambda client: (shares[client], client))
         yield f"{largest} has {shares[largest]:.0%} of the records, by its own count: the largest share"
+    for client, standing in model.standings.items():
+        if "copy_of" in standing:
+            yield (
+                f"warning: {standing['equal']:.0%} of the numbers of {client} are those of {standing['copy_of']}; "
+                "ask both whose they are."
+            )
     for client in suspects:
         yield (
             f"warning: {client} may be broken or hostile; ask its owner, "

@@ -33,6 +33,7 @@ from coreshot.fitted.model import (
     record_shares,
     refuse_copies,
 )
+from coreshot.fitted.near_copies import near_copies
 from coreshot.fitted.posterior_file import posterior_bytes, read_posterior
 from coreshot.inference.protocol import Inference
 from coreshot.inference.registry import INFERENCES
@@ -144,9 +145,13 @@ def write_model(
     name = f"posterior-{hashlib.sha256(data).hexdigest()[:16]}.safetensors"
     write_bytes(path / name, data)
     settings = encode_named(INFERENCES, inference) if inference is not None else None
-    shares = record_shares(study, contents)
+    shares, copies = record_shares(study, contents), near_copies(contents)
     standings = {
-        client: {**_rounded({**asdict(standing), "share": shares.get(client)}), **_rounding(contents[client])}
+        client: {
+            **_rounded({**asdict(standing), "share": shares.get(client)}),
+            **_rounding(contents[client]),
+            **({"copy_of": copies[client][0], "equal": round(copies[client][1], 4)} if client in copies else {}),
+        }
         for client, standing in compare_clients(study, contents).items()
     }
     write_bytes(

@@ -27,12 +27,15 @@ import tomli_w
 from coreshot.errors import CoreshotError
 from coreshot.storage import read_json, write_bytes, write_json
 
-# Without these Flower reports its use, looks for updates, and installs packages for every run.
+# Without these Flower reports its use, looks for updates, and installs packages for every run; and, if the last two are
+# 1 in the environment, a SuperLink serves its interfaces on further ports, beside the doors of link_main.
 SWITCHES = {
     "FLWR_TELEMETRY_ENABLED": "0",
     "FLWR_DISABLE_UPDATE_CHECK": "1",
     "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
     "RAY_USAGE_STATS_ENABLED": "0",
+    "FLWR_INTERNAL_GRPC_CONTROL_API": "0",
+    "FLWR_INTERNAL_GRPC_FLEET_API": "0",
 }
 CONNECTION = "coreshot"
 # An app without code: both sides have coreshot installed, and the app only names its modules.

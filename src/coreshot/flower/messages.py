@@ -6,6 +6,7 @@ Each array of a message is one entry of an ArrayRecord; each field of its header
 from __future__ import annotations
 
 import json
+import secrets
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -15,7 +16,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 from coreshot.errors import CoreshotError
 from coreshot.wire.messages import pack, unpack
 
-ARRAYS, HEADER, REQUEST = "arrays", "header", "request"  # names of records
+ARRAYS, HEADER, REQUEST, NONCE = "arrays", "header", "request", "nonce"  # names of records
 HEADER_FIELDS = ("format", "kind", "round", "client", "study")
 RELEASES = "releases"  # a list of objects; a ConfigRecord has no type for it, so it is sent as JSON
 CLIENT, PARTITION = "client", "partition"  # how a node names itself: a site's name, or a simulated node's number
@@ -42,6 +43,17 @@ def decode_records(content: RecordDict) -> bytes:
         raise CoreshotError(
             f"is not a coreshot message ({type(error).__name__}); use the same coreshot on both sides"
         ) from None
+
+
+def make_nonce() -> ConfigRecord:
+    """Random bytes that make a message's id unknown to everyone but its receiver.
+
+    Flower 1.41 checks who pushes a reply, and not that the reply is in the name of that node (`src_node_id`). A reply
+    must name the id of the message that it answers, which is a hash of its content. All sites get the same content but
+    for their names and the time of sending, so without these bytes one site could compute the id of another's message
+    by trying out times, and answer in its name (tests/flower/test_forged_replies.py does it).
+    """
+    return ConfigRecord({NONCE: secrets.token_bytes(32)})
 
 
 @dataclass(frozen=True)

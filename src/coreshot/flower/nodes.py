@@ -21,11 +21,13 @@ from coreshot.errors import CoreshotError, visible
 from coreshot.flower.messages import (
     CLIENT,
     EXPLAINED,
+    NONCE,
     PARTITION,
     REQUEST,
     WorkRequest,
     decode_records,
     encode_records,
+    make_nonce,
 )
 from coreshot.flower.runs import WaitPolicy
 from coreshot.methods.protocol import OnChunk
@@ -177,6 +179,7 @@ class Nodes:
         return visible(str(fields[CLIENT])[:64]) if CLIENT in fields else None
 
     def _push(self, content: RecordDict, node: int, kind: str, seconds: float, group: str) -> str:
+        content[NONCE] = make_nonce()
         taken = list(
             self.grid.push_messages([FlowerMessage(content, node, kind, ttl=max(1.0, seconds), group_id=group)])
         )

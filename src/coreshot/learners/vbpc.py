@@ -6,8 +6,9 @@ Lee et al., "Variational Bayesian Pseudo-Coreset", ICLR 2025.
 | paper            | here                                                              |
 |------------------|-------------------------------------------------------------------|
 | phi              | Model.embed of a network of the pool                              |
-| rho, gamma       | prior_precision, label_precision                                  |
-| beta_S, beta_D   | temper, kl_weight: a = gamma / beta_S; the outer loss's KL        |
+| rho              | prior_precision                                                   |
+| gamma / beta_S   | label_precision, a below: only this quotient enters               |
+| beta_D           | kl_weight, of the outer loss's KL                                 |
 | pool, T          | num_networks, network_updates                                     |
 
 M = a Phi^T (rho I + a Phi Phi^T)^-1 U is the mean of the last layer given the coreset (all K x K: K is small). At a
@@ -37,9 +38,8 @@ from coreshot.types import Params, Points, PRNGKey
 class Vbpc(LossDescent):
     batch_size: Count = 64
     prior_precision: Positive = 1.0
-    label_precision: Positive = 100.0
-    temper: Positive = 1.0
-    kl_weight: NonNegative = 1e-8
+    label_precision: Positive = 100.0  # lower it where predictions are too sure: a point then fixes its label less
+    kl_weight: NonNegative = 1e-8  # raise it for few records, whose last layer would else leave the prior too far
     num_networks: Count = 4
     network_updates: Count = 100  # after so many updates, a network is drawn again
     network_step_size: Positive = 0.01
@@ -59,9 +59,7 @@ class Vbpc(LossDescent):
         params = jax.tree.map(lambda leaf: leaf[index], networks[0])
         batch = draw_batch(key_batch, data, self.batch_size)
         ours, theirs = _with_bias(model.embed(params, points.x)), _with_bias(model.embed(params, batch.x))
-        mean, variance, divergence = last_layer(
-            ours, points.y, theirs, self.prior_precision, self.label_precision / self.temper
-        )
+        mean, variance, divergence = last_layer(ours, points.y, theirs, self.prior_precision, self.label_precision)
         logits = mean / jnp.sqrt(1 + jnp.pi / 8 * variance)[:, None]
         log_prob = jnp.sum(batch.y * jax.nn.log_softmax(logits), axis=1)
         return (

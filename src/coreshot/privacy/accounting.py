@@ -68,7 +68,7 @@ def compute_epsilon(releases: tuple[Release, ...], delta: float) -> float:
 def noise_multiplier(privacy: Privacy, num_steps: int = 1, sampling_rate: float = 1.0) -> float:
     """The smallest standard deviation over sensitivity, of one release or of num_steps sampled ones, that is enough."""
     import dp_accounting
-    from dp_accounting import rdp
+    from dp_accounting import mechanism_calibration, rdp
 
     def event(multiplier: float) -> dp_accounting.DpEvent:
         return make_dp_event(Release("", "", "gaussian", 1.0, multiplier, num_steps, sampling_rate))
@@ -82,8 +82,8 @@ def noise_multiplier(privacy: Privacy, num_steps: int = 1, sampling_rate: float 
         found = dp_accounting.calibrate_dp_mechanism(
             _accountant, event, privacy.epsilon, privacy.delta, bracket, tol=TOLERANCE * loose
         )
-    except ValueError as error:
+    except (ValueError, mechanism_calibration.NoBracketIntervalFoundError):
         raise CoreshotError(
-            f"privacy: no noise gives epsilon {privacy.epsilon:g} at delta {privacy.delta:g} ({error}); change them."
+            f"privacy: no noise gives epsilon {privacy.epsilon:g} at delta {privacy.delta:g}; change them."
         ) from None
     return float(found)

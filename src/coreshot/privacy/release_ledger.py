@@ -23,7 +23,7 @@ import numpy as np
 
 from coreshot.errors import CoreshotError
 from coreshot.privacy.composition import composed_epsilon
-from coreshot.privacy.releases import Release, parse_releases
+from coreshot.privacy.releases import Release, check_releases, parse_releases
 from coreshot.storage import PRIVATE
 from coreshot.types import Points
 
@@ -32,6 +32,8 @@ VERSION = 1
 SECONDS_TO_WAIT = 60.0  # for another process that writes
 EVERYTHING = ""  # in place of a data set: the total of all of them together
 TOLERANCE = 1e-6  # of a total: numerical, not a second chance
+KEY_BYTES = 32  # what follows them in the key's file says that answers are in the ledger
+TEXT_FORMATS = (".csv", ".tsv", ".txt")  # named by their lines, in any order and with any ends
 
 TABLES = """
 CREATE TABLE shares (id INTEGER PRIMARY KEY, records TEXT NOT NULL, study TEXT NOT NULL, name TEXT NOT NULL,
@@ -79,7 +81,7 @@ class Entry:
 @dataclass(frozen=True)
 class Total:
     epsilon: float
-    delta: float | None = None  # None: the largest delta of the releases
+    delta: float | None = None  # None: the smallest delta of the releases
 
 
 def default_path() -> Path:
@@ -96,9 +98,12 @@ def default_path() -> Path:
 
 
 def private_epsilon(shares: Sequence[Share], delta: float | None = None) -> tuple[float, float]:
-    """Epsilon and delta of the shares that have a bound, together; without a delta, at the largest of theirs."""
+    """Epsilon and delta of the shares that have a bound, together; without a delta, at the smallest of theirs.
+
+    At the largest, one study with a large delta would make the epsilon of all others small, and so open a total.
+    """
     releases = [release for share in shares if not share.is_exact for release in share.releases]
-    at = delta or max((release.delta or 0.0 for release in releases), default=0.0) or 1e-5
+    at = delta or min((release.delta for release in releases if release.delta), default=1e-5)
     return composed_epsilon(releases, at), at
 
 
@@ -116,7 +121,12 @@ class ReleaseLedger:
             self._prepare(database)
 
     def hash_file(self, path: Path) -> str:
-        """The name of a data set in the ledger: a keyed hash of a file, or of all files of a folder."""
+        """The name of a data set in the ledger: a keyed hash of a file, or of all files of a folder.
+
+        Of a text it is a hash of the lines: a copy that was sorted or saved on another system is no other data set.
+        """
+        if path.is_file() and path.suffix.lower() in TEXT_FORMATS:
+            return self._hash_lines(path)
         digest = hmac.new(self._key, b"file", "sha256")
         files = sorted(file for file in path.rglob("*") if file.is_file()) if path.is_dir() else [path]
         for file in files:
@@ -126,6 +136,16 @@ class ReleaseLedger:
                 while block := content.read(1 << 20):
                     digest.update(block)
         return digest.hexdigest()
+
+    def _hash_lines(self, path: Path) -> str:
+        """Sums of keyed hashes do not depend on their order."""
+        total = 0
+        with path.open(encoding="latin-1") as lines:  # any byte is a character of it, and any line end is one
+            for number, line in enumerate(lines):
+                text = line.rstrip("\n").encode("latin-1").removeprefix(b"\xef\xbb\xbf" if number == 0 else b"")
+                if text:
+                    total += int.from_bytes(hmac.digest(self._key, b"line " + text, "sha256"), "big")
+        return hmac.new(self._key, b"lines " + (total % 2**256).to_bytes(32, "big"), "sha256").hexdigest()
 
     def hash_records(self, points: Points) -> str:
         """A keyed hash of the records in any order, so that a sorted file has no second draw of noise."""
@@ -140,6 +160,7 @@ class ReleaseLedger:
 
         `compute` is given the steps that were taken before, and returns the answer with the steps that it took.
         """
+        check_releases(share.releases, f"study {share.name!r}")  # a ledger that cannot be read again answers nobody
         with self._reading() as database:
             kept = _find_answer(database, share, request)
             if kept is not None:
@@ -154,6 +175,7 @@ class ReleaseLedger:
             if kept is not None:
                 return kept, True
             _check_total(database, share)
+            self._mark_used()
             identity = _note_share(database, share)
             if not share.is_exact:
                 _check_steps(share, _steps_taken(database, share), steps)
@@ -177,8 +199,12 @@ class ReleaseLedger:
             if total is not None:
                 database.execute("INSERT INTO totals VALUES (?, ?, ?)", (data, total.epsilon, total.delta))
 
+    @property
+    def _key_path(self) -> Path:
+        return self.path.with_name(f"{self.path.name}.key")
+
     def _read_key(self) -> bytes:
-        path = self.path.with_name(f"{self.path.name}.key")
+        path = self._key_path
         # Looked at first: a ledger has something in it only after its key was there.
         is_used = self.path.exists() and self.path.stat().st_size > 0
         if not path.exists():
@@ -188,7 +214,24 @@ class ReleaseLedger:
                     "restore the key from a copy."
                 )
             _create_key(path)
-        return path.read_bytes()
+        content = path.read_bytes()
+        if len(content) > KEY_BYTES and not is_used:
+            raise CoreshotError(
+                f"ledger {self.path}: is gone or empty, and its key {path.name} says that answers were kept in it; "
+                "restore it from a copy, or delete the key, too, to begin anew as if nothing had been released."
+            )
+        return content[:KEY_BYTES]
+
+    def _mark_used(self) -> None:
+        """In the key's file, before the first answer is written: a ledger that is lost later is then missed."""
+        try:
+            if self._key_path.stat().st_size == KEY_BYTES:
+                with self._key_path.open("ab") as file:
+                    file.write(b"\n")
+                    file.flush()
+                    os.fsync(file.fileno())
+        except OSError as error:
+            raise self._unusable(f"its key: {error.strerror}") from None
 
     def _prepare(self, database: sqlite3.Connection) -> None:
         [version] = database.execute("PRAGMA user_version").fetchone()
@@ -236,7 +279,7 @@ def _create_key(path: Path) -> None:
     """Under its name only when it is whole; of two processes, both then use the first one's."""
     temporary = path.with_name(f".{path.name}.{os.urandom(8).hex()}.tmp")
     with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, PRIVATE), "wb") as file:
-        file.write(os.urandom(32))
+        file.write(os.urandom(KEY_BYTES))
         file.flush()
         os.fsync(file.fileno())
     try:

@@ -78,6 +78,18 @@ def parse_releases(values: Any, where: str) -> tuple[Release, ...]:
     return found
 
 
+def check_releases(releases: Sequence[Release], where: str) -> None:
+    """A CoreshotError where a study's releases could not be read back from a header or a ledger."""
+    if len(releases) > MAX_RELEASES or sum(not one.is_exact for one in releases) > MAX_NOISY:
+        raise CoreshotError(f"{where}: has more releases than a message may declare; agree on a smaller study.")
+    for release in releases:
+        if not _makes_sense(release):
+            raise CoreshotError(
+                f"{where}: its release {release.name!r} has a noise, a delta, a sensitivity or a number of steps "
+                "beyond what is accounted for; agree on other values."
+            )
+
+
 def _makes_sense(release: Release) -> bool:
     """Limits for values from an untrusted file: the accountant would compute for hours with noise of 1e-9."""
     is_text = all(

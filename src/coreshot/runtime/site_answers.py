@@ -1,6 +1,7 @@
 """A site's answers, through its ledger: what leaves is written down first, and the same is sent when asked again.
 
-`distill` and the worker behind a Flower site go through this. Simulations and experiments do not.
+`distill` and the worker behind a Flower site go through this, and the Python function `distill` where it is given a
+ledger. Simulations and experiments do not.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from pathlib import Path
 
 from coreshot.methods.protocol import OnChunk, OneRound
 from coreshot.privacy.guarded_records import Records
-from coreshot.privacy.release_ledger import ReleaseLedger, Share, Steps
+from coreshot.privacy.release_ledger import EVERYTHING, ReleaseLedger, Share, Steps
 from coreshot.study import Study
 from coreshot.types import Points, PRNGKey
 from coreshot.wire.messages import decode_message, encode_message, pack, unpack
@@ -20,11 +21,23 @@ from coreshot.wire.messages import decode_message, encode_message, pack, unpack
 class SiteAnswers:
     """The answers of one site's records to one study."""
 
-    def __init__(self, ledger: ReleaseLedger, study: Study, data: Path, points: Points) -> None:
+    def __init__(self, ledger: ReleaseLedger, study: Study, data: Path | None, points: Points) -> None:
+        """Without a file, the records themselves are the data set."""
         self.ledger, self._study, self._own_points = ledger, study, points
-        self.share = Share(
-            ledger.hash_file(data), ledger.hash_records(points), study.hash, study.agreement.task, study.releases
-        )
+        records = ledger.hash_records(points)
+        name = records if data is None else ledger.hash_file(data)
+        self.share = Share(name, records, study.hash, study.agreement.task, study.releases)
+
+    @property
+    def warnings(self) -> list[str]:
+        """Where the site has totals, and none of them is for these records."""
+        totals = self.ledger.totals()
+        if not totals or EVERYTHING in totals or self.share.data in totals:
+            return []
+        return [
+            "this site has totals for other files and none for this one, which may be a changed copy of one of them; "
+            "set one with `coreshot budget set`, without --data for all files together."
+        ]
 
     def send_once(self, client: str, compute: Callable[[], bytes]) -> tuple[bytes, bool]:
         """The one message of a one-round study, and whether it is that of an earlier time."""
@@ -41,7 +54,7 @@ class SiteAnswers:
         A private method of one round has one answer, whatever the server sends: neither its messages nor its key can
         ask for another. A method of many rounds has one answer to the same messages.
         """
-        study, notes = self._study, list[str]()
+        study, notes = self._study, self.warnings
 
         def compute(taken: Steps) -> tuple[bytes, Steps]:
             records = Records(self._own_points, study.releases, taken)

@@ -27,7 +27,7 @@ from coreshot.learners import LEARNERS, Learner
 from coreshot.methods import METHODS, OneShot
 from coreshot.methods.protocol import Claims, Content, Method, OneRound
 from coreshot.models import NETWORKS, Model, Network
-from coreshot.privacy.releases import Release
+from coreshot.privacy.releases import Release, check_releases
 from coreshot.study.limits import check_limits
 from coreshot.types import Kind, Points, PRNGKey
 from coreshot.wire.messages import Message
@@ -93,7 +93,9 @@ class Study:
 
     def check_records(self, points: Points, client: str) -> None:
         """A CoreshotError where the method cannot work with this client's records."""
-        is_exact = any(release.is_exact for release in self.releases)
+        releases = self.releases
+        check_releases(releases, f"study {self.agreement.task!r}")
+        is_exact = any(release.is_exact for release in releases)
         if is_exact and points.num_points > self.agreement.max_records:  # of a private one the number is private
             raise CoreshotError(
                 f"client {client}: has {points.num_points:,} records, and the study's max_records is "

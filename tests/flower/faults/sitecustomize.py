@@ -10,6 +10,9 @@ import os
 import sys
 import time
 
+import whole_entries  # as tests/processes/sitecustomize.py, in whose place this is loaded
+
+whole_entries.install()
 FAULT = os.environ.get("FAULT", "")
 
 if sys.orig_argv[1:3] == ["-m", "coreshot.runtime.worker_main"]:
