@@ -5,7 +5,7 @@ precision is the fixed point of the evidence (MacKay, "Bayesian Interpolation", 
 weights of a group over the sum of their squares. Laplace's approximation makes that too large where classes are nearly
 separable, so it is multiplied by PRIOR_FACTORS. Predictions damp a logit by its variance, so that a record unlike those
 of the sites has an uncertain prediction. With such a prior, the damping of a usual record is too much: UNDAMPED of it,
-as a power, is taken back. benchmarks/table_constants.py has the grid of both, on the development tables.
+as a power, is taken back. Both are the best of the grid of benchmarks/table_constants.py, on the development tables.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from coreshot.glm.class_likelihood import ClassLikelihood, Slope, Weights
 INTERCEPT_PRECISION = 1e-3
 FIRST_PRECISION = 10.0
 SMALLEST_PRECISION, LARGEST_PRECISION = 0.1, 1e6
-PRIOR_FACTORS = (0.25, 0.5, 1.0)  # of inputs, products of two, higher degrees
-UNDAMPED = 0.5
+PRIOR_FACTORS = (0.5, 0.5, 0.5)  # of inputs, products of two, higher degrees
+UNDAMPED = 1.0
 MAX_UPDATES = 12  # of prior precisions
 UPDATED = 0.1  # a smaller change of their logarithms ends the search
 STEPS_BETWEEN_UPDATES = 6
