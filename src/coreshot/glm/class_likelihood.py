@@ -80,6 +80,23 @@ class SiteClasses:
         )
 
 
+def pool(one: SiteClasses, other: SiteClasses) -> SiteClasses:
+    """Of the records of both together, as one site. Means are subtracted before they are multiplied, so that no digits
+    are lost where they are far from 0."""
+    sizes = one.sizes + other.sizes
+    known = np.where(sizes > 0, sizes, 1.0)
+    difference = other.means - one.means
+    means = one.means + (other.sizes / known)[:, None] * difference
+    between = (one.sizes * other.sizes / known)[:, None, None] * difference[:, :, None] * difference[:, None]
+    if len(one.covariances) == 1:  # common to all classes
+        within = np.sum(one.sizes) * one.covariances + np.sum(other.sizes) * other.covariances
+        covariances = (within + np.sum(between, axis=0)) / np.sum(sizes)
+    else:
+        within = one.sizes[:, None, None] * one.covariances + other.sizes[:, None, None] * other.covariances
+        covariances = (within + between) / known[:, None, None]
+    return SiteClasses(sizes, means, covariances, one.correction + other.correction)
+
+
 def _no_correction(of_classes: Float[np.ndarray, "classes d d"]) -> Weights:
     num_classes, size = of_classes.shape[:2]
     return np.zeros((size, 1 if num_classes == 2 else num_classes))

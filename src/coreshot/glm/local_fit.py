@@ -13,6 +13,7 @@ import scipy.optimize
 import scipy.special
 from jaxtyping import Float, Int
 
+from coreshot.glm.class_likelihood import SiteClasses
 from coreshot.glm.polynomials import Polynomials
 
 # Prior precisions of standardised weights: inputs, products of two, higher degrees.
@@ -29,6 +30,9 @@ class LocalFit:
 
     weights: Float[np.ndarray, "d logits"]
     gradient: Float[np.ndarray, "d logits"]  # of the site's log likelihood at these weights
+
+    def correct(self, site: SiteClasses) -> SiteClasses:
+        return site.corrected(self.weights, self.gradient)
 
 
 def fit_locally(

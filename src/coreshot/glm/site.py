@@ -27,8 +27,8 @@ class SiteSums:
 
     def summary(self, by_class: bool) -> Summary:
         if by_class and self.fit is not None:
-            return Summary.from_class_moments(self.class_moments, self.fit)
-        return Summary.from_moments(self.moments, self.num_outputs, self.fit)
+            return Summary.from_class_moments(self.class_moments, self.fit.correct)
+        return Summary.from_moments(self.moments, self.num_outputs, self.fit.correct if self.fit else None)
 
 
 def sum_records(

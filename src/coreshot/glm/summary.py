@@ -12,16 +12,17 @@ class are one Gaussian of a mixture.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 from jaxtyping import Float
 
 from coreshot.glm.class_likelihood import SiteClasses
-from coreshot.glm.local_fit import LocalFit
 from coreshot.glm.polynomials import Polynomials
 from coreshot.spectral.coreset import Moments
+
+Correct = Callable[[SiteClasses], SiteClasses]  # makes the gradient at the site's own fit exact
 
 
 @dataclass(frozen=True)
@@ -33,20 +34,19 @@ class Summary:
     num_outputs: int
 
     @classmethod
-    def from_class_moments(cls, class_moments: Float[np.ndarray, "classes d d"], fit: LocalFit) -> Summary:
+    def from_class_moments(cls, class_moments: Float[np.ndarray, "classes d d"], correct: Correct) -> Summary:
         """Of one site: a covariance for each class."""
-        site = SiteClasses.from_class_moments(class_moments).corrected(fit.weights, fit.gradient)
+        site = correct(SiteClasses.from_class_moments(class_moments))
         return cls(join_class_moments(class_moments), (site,), len(class_moments))
 
     @classmethod
     def from_moments(
-        cls, moments: Float[np.ndarray, "entries entries"], num_outputs: int, fit: LocalFit | None
+        cls, moments: Float[np.ndarray, "entries entries"], num_outputs: int, correct: Correct | None
     ) -> Summary:
-        """Of one site: one covariance for all classes, or a regression, which has no fit."""
-        if fit is None:
+        """Of one site: one covariance for all classes, or a regression, which has no classes to correct."""
+        if correct is None:
             return cls(moments, (), num_outputs)
-        site = SiteClasses.from_moments(moments, num_outputs).corrected(fit.weights, fit.gradient)
-        return cls(moments, (site,), num_outputs)
+        return cls(moments, (correct(SiteClasses.from_moments(moments, num_outputs)),), num_outputs)
 
     def in_inputs(
         self, polynomials: Polynomials, center: Float[np.ndarray, " inputs"], scale: Float[np.ndarray, " inputs"]

@@ -31,8 +31,8 @@ from coreshot.glm.head import fit_head
 from coreshot.glm.local_fit import LocalFit
 from coreshot.glm.polynomials import Polynomials, choose_terms
 from coreshot.glm.posterior import GlmPosterior
+from coreshot.glm.received import LARGEST, SiteMessage, add_sites, decode_summary, read_site
 from coreshot.glm.site import CHUNK, SiteSums, center_and_scale, sorted_records, sum_records
-from coreshot.glm.summary import Summary, add_summaries
 from coreshot.inference.protocol import Info
 from coreshot.methods.one_round import OneRoundMethod, answer_each, check_arrived, exchange_once
 from coreshot.methods.protocol import Answers, Claim, MethodCost, OnChunk, PointInference
@@ -40,7 +40,7 @@ from coreshot.models import Model
 from coreshot.privacy.guarded_records import Records
 from coreshot.privacy.releases import Release
 from coreshot.types import Kind, Points, PRNGKey
-from coreshot.wire.factor_coding import decode_factor, encode_factor, triangular_factor
+from coreshot.wire.factor_coding import encode_factor, triangular_factor
 from coreshot.wire.messages import Message
 
 ADDITIONAL = 48  # features beside the inputs, at least
@@ -52,18 +52,8 @@ LABEL_BITS = 6  # labels are so many bits finer than features: there are few, an
 NUMBER_BITS = 30  # the constant is so fine: all means are relative to the number of records
 MAX_CHECKED = 5_000  # records on which the loss is measured
 SMALLEST_SCALE = 1e-6  # of an input at a site
-LARGEST = 1e15  # the largest sum, weight or gradient that is believed
 FILE_BYTES = 38_000  # of more than two classes' matrices and fit; a site that needs more sends one matrix for all
 UNUSED = frozenset({"curvature", "shares", "offset"})  # arrays of messages of before
-
-
-@dataclass(frozen=True)
-class SiteMessage:
-    """What a site's message says."""
-
-    summary: Summary
-    loss: float  # what rounding has changed in the site's own predictions
-    largest_input: float = 0.0  # the largest of the root mean squares of its inputs
 
 
 @dataclass(frozen=True)
@@ -71,12 +61,12 @@ class GlmState:
     """What each site said."""
 
     polynomials: Polynomials
-    summaries: Mapping[str, Summary] = field(default_factory=dict)
+    sites: Mapping[str, SiteMessage] = field(default_factory=dict)
     is_done: bool = False
 
     @property
     def clients(self) -> frozenset[str]:
-        return frozenset(self.summaries)
+        return frozenset(self.sites)
 
 
 @settings
@@ -202,10 +192,11 @@ class Glm(OneRoundMethod):
         """The coarsest code within the tolerance, or the finest within max_bytes; and what it changes."""
         truth = GlmPosterior(polynomials, model.kind, fit_head(polynomials, sums.summary("moments" not in matrices)))
         factors = {name: triangular_factor(matrix) for name, matrix in matrices.items()}
+        correct = sums.fit.correct if sums.fit else None
 
         def attempt(bits: int) -> tuple[dict[str, bytes], float]:
             codes = {name: _encode(name, factor, bits, model) for name, factor in factors.items()}
-            read = _decoded(model, polynomials, codes, sums.fit, "this site's message")
+            read = decode_summary(codes, polynomials, model.num_outputs, correct, "this site's message")
             changed = fit_head(polynomials, read, like=truth.head)
             return codes, float(np.mean(_changes(truth, replace(truth, head=changed), x)))
 
@@ -247,45 +238,39 @@ class Glm(OneRoundMethod):
             raise CoreshotError(f"{where}: a number in it is out of range; distill it again.")
         fit = LocalFit(found["weights"], found["gradient"]) if _num_logits(model) else None
         codes = {name: np.asarray(arrays[name]).tobytes() for name in coded}
-        summary = _decoded(model, polynomials, codes, fit, where)
-        _check_weight(summary, where)
-        summary = summary.in_inputs(polynomials, found["center"], found["scale"])
-        inputs_squares = np.diag(summary.gram)[1:][polynomials.groups == 0]
-        largest = float(np.sqrt(np.max(inputs_squares, initial=0.0) / summary.num_examples))
-        return SiteMessage(summary, float(found["loss"][0]), largest)
+        return read_site(codes, found, polynomials, model.num_outputs, fit, where)
 
     def claim(self, content: SiteMessage) -> Claim:
-        return Claim(content.summary.num_examples, content.largest_input)
+        return Claim(content.num_examples, content.largest_input)
 
     def changes_by_rounding(self, model: Model, points: Points, content: SiteMessage) -> Float[np.ndarray, "n outputs"]:
         """What rounding changed in the site's own predictions, if the content is that of these records' message."""
         polynomials, (x, y) = self.polynomials(model), sorted_records(points)
         center, scale = center_and_scale(x)
         moved = (x - center) / scale
-        by_class = any(len(site.covariances) > 1 for site in content.summary.sites)
+        read = content.summary(polynomials)
+        by_class = any(len(site.covariances) > 1 for site in read.sites)
         exact = sum_records(model, polynomials, moved, y).summary(by_class)
         truth = fit_head(polynomials, exact.in_inputs(polynomials, center, scale))
-        changed = fit_head(polynomials, content.summary, like=truth)
+        changed = fit_head(polynomials, read, like=truth)
         before, after = (GlmPosterior(polynomials, model.kind, head) for head in (truth, changed))
         return _changes(before, after, x)
 
     def receive(self, key: PRNGKey, model: Model, state: GlmState, replies: Mapping[str, SiteMessage]) -> GlmState:
         arrived = check_arrived(replies, state.clients)
-        summaries = {**state.summaries, **{client: replies[client].summary for client in arrived}}
-        return replace(state, summaries=summaries, is_done=True)
+        return replace(state, sites={**state.sites, **{client: replies[client] for client in arrived}}, is_done=True)
 
     def forget(self, model: Model, state: GlmState, client: str, content: SiteMessage) -> GlmState:
         """The state as if this client had never taken part."""
-        left = {name: summary for name, summary in state.summaries.items() if name != client}
-        return replace(state, summaries=left, is_done=bool(left))
+        left = {name: site for name, site in state.sites.items() if name != client}
+        return replace(state, sites=left, is_done=bool(left))
 
     def posterior(
         self, key: PRNGKey, model: Model, state: GlmState, inference: PointInference | None = None
     ) -> tuple[GlmPosterior, Info]:
-        if not state.summaries:
+        if not state.sites:
             raise CoreshotError("fit: no client is left; add one.")
-        # In the order of names: the same bytes in whatever order messages came.
-        sums = add_summaries([state.summaries[client] for client in sorted(state.summaries)])
+        sums = add_sites(state.sites, state.polynomials)
         return GlmPosterior(state.polynomials, model.kind, fit_head(state.polynomials, sums)), {}
 
     def load_posterior(self, model: Model, shared_key: PRNGKey, arrays: Mapping[str, np.ndarray]) -> GlmPosterior:
@@ -301,32 +286,6 @@ def _shapes(size: int, model: Model) -> dict[str, tuple[int, ...]]:
 def _class_bytes(size: int, model: Model) -> int:
     """What the fit, two float32 arrays, leaves for the matrices of more than two classes."""
     return FILE_BYTES - 2 * 4 * size * _num_logits(model)
-
-
-def _decoded(
-    model: Model, polynomials: Polynomials, codes: Mapping[str, bytes], fit: LocalFit | None, where: str
-) -> Summary:
-    size = polynomials.dimension
-    sizes = {name: size + model.num_outputs if name == "moments" else size for name in codes}
-    factors = {name: decode_factor(codes[name], sizes[name], where) for name in codes}
-    if max(np.max(np.abs(factor), initial=0) for factor in factors.values()) ** 2 > LARGEST:
-        raise CoreshotError(f"{where}: its sums are larger than {LARGEST:g}; distill it again.")
-    matrices = {name: factor.T @ factor for name, factor in factors.items()}
-    is_empty = sum(matrix[0, 0] for matrix in matrices.values()) < 0.5
-    if is_empty:
-        raise CoreshotError(f"{where}: stands for no records; distill it again.")
-    if "moments" in matrices:
-        return Summary.from_moments(matrices["moments"], model.num_outputs, fit)
-    assert fit is not None
-    return Summary.from_class_moments(np.stack([matrices[f"class_{label}"] for label in range(len(matrices))]), fit)
-
-
-def _check_weight(summary: Summary, where: str) -> None:
-    """A record changes the gradient by at most its features, in the exact one and in that of Gaussian classes."""
-    count, squares = summary.num_examples, np.diag(summary.gram)
-    most = 2 * np.sqrt(count * squares) + 1e-3 * count
-    if any(np.any(np.abs(site.correction) > most[:, None]) for site in summary.sites):
-        raise CoreshotError(f"{where}: its fit has more weight than {count:,.0f} records give; distill it again.")
 
 
 def _code_length(num_columns: int) -> int:
