@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import scipy.special
 
-from coreshot.glm.class_likelihood import SiteClasses, stack
+from coreshot.glm.class_likelihood import SiteClasses, pool, stack
 from coreshot.glm.logistic import INTERCEPT_PRECISION, balance, find_mode
 from coreshot.glm.summary import collect_class_moments, collect_moments
 
@@ -86,3 +86,28 @@ def test_the_mode_has_no_slope_and_the_balance_has_the_base_rates(num_classes):
     weights[1:] *= 0.5
     expected = likelihood.sizes @ likelihood.at(weights).probabilities / len(y)
     np.testing.assert_allclose(expected, np.bincount(y)[-expected.size :] / len(y), atol=1e-4)
+
+
+@pytest.mark.parametrize("num_classes", [2, 3])
+@pytest.mark.parametrize("is_common", [False, True])
+def test_pooled_sites_are_their_records_together(num_classes, is_common):
+    features, y = draw(num_classes)
+    labels = np.eye(num_classes)[y]
+
+    def site(part):
+        if is_common:
+            return SiteClasses.from_moments(collect_moments(features[part], labels[part]), num_classes)
+        return SiteClasses.from_class_moments(collect_class_moments(features[part], labels[part]))
+
+    order = np.argsort(y, kind="stable")  # the first part has one class only
+    parts = np.split(order, [50, 170, 300])
+    pooled = site(parts[0])
+    for part in parts[1:]:
+        pooled = pool(pooled, site(part))
+    whole = site(slice(None))
+    for name in ("sizes", "means", "covariances"):
+        np.testing.assert_allclose(getattr(pooled, name), getattr(whole, name), atol=1e-9)
+    assert np.max(np.abs(whole.means - site(parts[1]).means)) > 0.01, "negative control"
+    weights = some_weights(num_classes)
+    one, other = (site(part).corrected(weights, 0 * weights) for part in parts[2:])
+    np.testing.assert_allclose(pool(one, other).correction, one.correction + other.correction)

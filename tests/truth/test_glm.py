@@ -223,3 +223,38 @@ def test_a_site_of_one_record_and_a_site_of_one_class_are_no_trouble():
     found = np.asarray(fit(study, send(study, parts)).predict(x).mean)
     assert np.all(np.isfinite(found))
     np.testing.assert_allclose(found.sum(axis=1), 1, atol=1e-9)
+
+
+def predictions(model, x):
+    return np.asarray(model.predict(x).mean)
+
+
+@pytest.mark.parametrize("kind", ["classification", "regression"])
+def test_more_sites_than_groups_are_pooled(kind, monkeypatch):
+    x, y = draw(0, 4000)
+    study = make(4, dimension=9) if kind == "classification" else make(4, 1, kind, dimension=9)
+    y = y if kind == "classification" else (x[:, :1] + 0.1 * y[:, None]).astype(np.float32)
+    messages = send(study, [(x[first::100], y[first::100]) for first in range(100)])
+    pooled = fit(study, messages)
+    backwards = fit(study, messages[::-1])
+    np.testing.assert_array_equal(predictions(backwards, x), predictions(pooled, x))
+    left, never = pooled.forget(messages[7]), fit(study, messages[:7] + messages[8:])
+    np.testing.assert_array_equal(predictions(left, x), predictions(never, x))
+    assert np.max(np.abs(predictions(pooled, x) - predictions(left, x))) > 0, "negative control"
+    monkeypatch.setattr("coreshot.glm.received.NUM_GROUPS", 100)
+    apart = fit(study, messages)
+    assert np.max(np.abs(predictions(apart, x) - predictions(pooled, x))) < 0.01
+
+
+def test_forgetting_is_exact_where_the_number_of_sites_crosses_that_of_groups(monkeypatch):
+    monkeypatch.setattr("coreshot.glm.received.NUM_GROUPS", 3)
+    x, y = draw(0, 600)
+    study = make(4)
+    messages = send(study, split(x, y, "label"))
+    assert len(messages) == 4
+    left = fit(study, messages).forget(messages[1])
+    never = fit(study, [messages[0], *messages[2:]])
+    np.testing.assert_array_equal(predictions(left, x), predictions(never, x))
+    pooled = predictions(fit(study, messages), x)
+    monkeypatch.setattr("coreshot.glm.received.NUM_GROUPS", 4)
+    assert np.max(np.abs(predictions(fit(study, messages), x) - pooled)) > 0, "negative control: four sites are pooled"
