@@ -79,6 +79,11 @@ class SiteClasses:
             self.sizes, self.means @ basis, basis.T @ self.covariances @ basis, basis.T @ self.correction
         )
 
+    def linear_part(self, num_inputs: int) -> SiteClasses:
+        """Of the constant and the inputs, which are the first features."""
+        kept = slice(num_inputs + 1)
+        return SiteClasses(self.sizes, self.means[:, kept], self.covariances[:, kept, kept], self.correction[kept])
+
 
 def pool(one: SiteClasses, other: SiteClasses) -> SiteClasses:
     """Of the records of both together, as one site. Means are subtracted before they are multiplied, so that no digits

@@ -71,12 +71,12 @@ def read_site(
     own = decode_summary(codes, polynomials, num_outputs, fit.correct if fit else None, where)
     _check_weight(own, where)
     center, scale = arrays["center"], arrays["scale"]
-    summary = own.in_inputs(polynomials, center, scale)
-    squares = np.diag(summary.gram)[1:][polynomials.groups == 0]
-    largest = float(np.sqrt(np.max(squares, initial=0.0) / summary.num_examples))
+    inputs = Polynomials(polynomials.terms[: len(center)])
+    linear = own.linear_part(len(center)).in_inputs(inputs, center, scale)
+    largest = float(np.sqrt(np.max(np.diag(linear.gram)[1:], initial=0.0) / linear.num_examples))
     correction = own.sites[0].correction if own.sites else None
-    linear = summary.linear_moments(len(center))
-    return SiteMessage(codes, center, scale, correction, num_outputs, float(arrays["loss"][0]), linear, largest)
+    moments = linear.linear_moments(len(center))
+    return SiteMessage(codes, center, scale, correction, num_outputs, float(arrays["loss"][0]), moments, largest)
 
 
 def decode_summary(

@@ -58,6 +58,12 @@ class Summary:
         sites = tuple(site.in_basis(change) for site in self.sites)
         return replace(self, moments=whole.T @ self.moments @ whole, sites=sites)
 
+    def linear_part(self, num_inputs: int) -> Summary:
+        """Of the constant and the inputs, which are the first features."""
+        order = [*range(num_inputs + 1), *range(self.dimension, len(self.moments))]
+        sites = tuple(site.linear_part(num_inputs) for site in self.sites)
+        return replace(self, moments=self.moments[np.ix_(order, order)], sites=sites)
+
     @property
     def num_examples(self) -> float:
         return float(self.moments[0, 0])
