@@ -220,7 +220,8 @@ def test_the_loss_on_the_records_is_small_and_that_of_a_damaged_message_is_not(n
     assert loss.mean_error < 0.05
     if name == "glm":
         assert loss.mean_change == pytest.approx(content.loss, abs=1e-6)
-        flipped = replace(content, summary=replace(content.summary, shift=-content.summary.shift))
+        codes = {"class_0": content.codes["class_1"], "class_1": content.codes["class_0"]}
+        flipped = replace(content, codes=codes)
         assert measure_loss(study, flipped, points, facts.sums, "site.csv").mean_change > 0.05
     if name == "with_inputs":
         coarse = make_study(CLASSES, replace(METHODS[name], max_bytes=4_000))

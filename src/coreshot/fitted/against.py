@@ -13,7 +13,6 @@ from coreshot.fitted.column_facts import InputSums, lone_records
 from coreshot.fitted.message_facts import MessageFacts
 from coreshot.fitted.model import fit_contents
 from coreshot.glm.polynomials import SMALLEST_DEVIATION
-from coreshot.glm.summary import Summary
 from coreshot.methods.glm import Glm, SiteMessage
 from coreshot.methods.protocol import Content
 from coreshot.methods.spectral import Spectral, center_labels
@@ -37,7 +36,7 @@ class Loss:
 def measure_loss(study: Study, content: Content, points: Points, sums: InputSums | None, where: str) -> Loss:
     """A CoreshotError where the message was not made from these records."""
     if isinstance(content, SiteMessage | Moments):
-        _check_count(points, content.summary if isinstance(content, SiteMessage) else content, where)
+        _check_count(points, content, where)
     error = None if sums is None else _mean_error(sums, points, where)
     if isinstance(study.method, Glm) and isinstance(content, SiteMessage):
         changes = study.method.changes_by_rounding(study.model, points, content)
@@ -48,7 +47,7 @@ def measure_loss(study: Study, content: Content, points: Points, sums: InputSums
     return Loss(float(np.mean(changes)), float(np.max(changes)), error)
 
 
-def _check_count(points: Points, content: Summary | Moments, where: str) -> None:
+def _check_count(points: Points, content: SiteMessage | Moments, where: str) -> None:
     if points.num_points != round(content.num_examples):
         raise CoreshotError(
             f"{where}: holds {points.num_points:,} records, and the message stands for "

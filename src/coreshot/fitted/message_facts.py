@@ -99,12 +99,12 @@ def _facts(
 def _facts_of_glm(study: Study, method: Glm, table: Table, message: Message, content: SiteMessage) -> MessageFacts:
     num_inputs = math.prod(study.agreement.input_shape)
     polynomials = method.polynomials(study.model)
-    sums, names = sums_of_summary(content.summary, num_inputs), input_names(table)
+    sums, names = sums_of_summary(content.summary(polynomials), num_inputs), input_names(table)
     products = tuple(_product_name(term, names) for term in polynomials.terms if len(term) > 1)
     center, scale, weights = (np.asarray(message.arrays[name], np.float64) for name in ("center", "scale", "weights"))
     weights = polynomials.shifted_basis(center, scale) @ weights  # they are of (x - center) / scale
     slopes = None
-    if weights.size and np.any(np.asarray(message.arrays["shares"])):
+    if weights.size and np.sum(sums.label_sums > 0.5) > 1:
         slopes = _slopes_at_mean(polynomials, weights, sums)[: len(table.column_inputs)]
     num_sums = _count_sums(polynomials.terms, frozenset(table.number_inputs), study.agreement.num_outputs)
     return _facts(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -170,8 +169,7 @@ def compare_clients(study: Study, contents: Contents) -> dict[str, Standing]:
     if isinstance(method, Spectral):
         return leave_one_out(study.model.kind, clients, lambda client: contents[client])
     if isinstance(method, Glm):
-        num_inputs = math.prod(study.agreement.input_shape)
-        return leave_one_out(study.model.kind, clients, lambda name: contents[name].summary.linear_moments(num_inputs))
+        return leave_one_out(study.model.kind, clients, lambda client: contents[client].linear)
     why = (
         "its points would need an inference for each client" if study.learner else "moments with noise are not compared"
     )

@@ -1,13 +1,7 @@
-"""A site's own logistic regression, and the quadratic that stands for its likelihood near this fit.
+"""A site's own logistic regression, and the exact gradient of its log likelihood there.
 
-The likelihood of softmax(phi W) at the site is replaced by exp(sum_k shift_k w_k - w_k precision_k w_k / 2). Value,
-gradient and curvature belong to the site's own fit, as in Laplace's approximation. Two things differ from it:
-- The curvature of a record is the mean of p (1 - p), which is exact at the fit, and of tanh(l/2) / (2 l), which is that
-  of the bound of Jaakkola and Jordan ("Bayesian parameter estimation via variational methods", 2000): p (1 - p) alone
-  vanishes where a small site separates its classes, and the site would then say nothing.
-- The site's intercepts are maximised out, so that the quadratic speaks about slopes alone. A site with other base rates
-  than the rest has other intercepts and the same slopes. With them, its quadratic would be far from the common fit.
-A class that the site does not have gets no curvature and no shift: the site knows nothing about it.
+`coreshot.glm.class_likelihood` makes the gradient of its approximation exact at this point. How strong the prior of
+this fit is matters little: the gradient is that of the likelihood, wherever the fit is.
 """
 
 from __future__ import annotations
@@ -19,10 +13,10 @@ import scipy.optimize
 import scipy.special
 from jaxtyping import Float, Int
 
+from coreshot.glm.class_likelihood import SiteClasses
 from coreshot.glm.polynomials import Polynomials
 
-# Prior precisions of standardised weights in the site's own fit: inputs, products of two, higher degrees. They matter
-# little, because the quadratic has the likelihood's gradient at the fit, wherever that is.
+# Prior precisions of standardised weights: inputs, products of two, higher degrees.
 LOCAL_PRECISIONS = np.asarray([1.0, 10.0, 10.0])
 INTERCEPT_PRECISION = 1e-3
 MAX_RECORDS = 20_000  # for the fit; gradient and curvature are those of all records
@@ -32,12 +26,13 @@ CHUNK = 8192  # records at once, so that memory does not grow with their number
 
 @dataclass(frozen=True)
 class LocalFit:
-    """The site's weights, gradient and curvature, all for raw features. Two classes have one logit."""
+    """For raw features. Two classes have one logit."""
 
     weights: Float[np.ndarray, "d logits"]
     gradient: Float[np.ndarray, "d logits"]  # of the site's log likelihood at these weights
-    curvature: Float[np.ndarray, "d d"]  # summed over logits
-    shares: Float[np.ndarray, " logits"]  # of each logit in the curvature; 0 where the site lacks a class
+
+    def correct(self, site: SiteClasses) -> SiteClasses:
+        return site.corrected(self.weights, self.gradient)
 
 
 def fit_locally(
@@ -51,7 +46,7 @@ def fit_locally(
     weights = basis @ _fit_softmax(features @ basis, labels[some], num_classes, precisions)
     if num_classes == 2:
         weights = weights[:, 1:] - weights[:, :1]
-    return _expand(polynomials, x, labels, weights, num_classes)
+    return LocalFit(weights, _gradient(polynomials, x, labels, weights, num_classes))
 
 
 def _fit_softmax(
@@ -71,40 +66,19 @@ def _fit_softmax(
     return np.asarray(found.x).reshape(features.shape[1], num_classes)
 
 
-def _expand(
+def _gradient(
     polynomials: Polynomials,
     x: Float[np.ndarray, "n inputs"],
     labels: Int[np.ndarray, " n"],
     weights: Float[np.ndarray, "d logits"],
     num_classes: int,
-) -> LocalFit:
-    """Gradient and curvature of all records at these weights."""
-    counts = np.bincount(labels, minlength=num_classes)
-    known = (counts > 0) if num_classes > 2 else np.asarray([np.all(counts > 0)])
-    gradient, total = np.zeros_like(weights), np.zeros(weights.shape[1])
-    curvature = np.zeros((polynomials.dimension, polynomials.dimension))
+) -> Float[np.ndarray, "d logits"]:
+    """Of all records at these weights."""
+    gradient = np.zeros_like(weights)
     for first in range(0, len(x), CHUNK):
         features = polynomials(x[first : first + CHUNK])
         one_hot = np.eye(num_classes)[labels[first : first + CHUNK]]
-        probabilities, logits = _probabilities(features @ weights)
+        scores = features @ weights
+        probabilities = scipy.special.expit(scores) if weights.shape[1] == 1 else scipy.special.softmax(scores, axis=1)
         gradient += features.T @ (one_hot[:, -weights.shape[1] :] - probabilities)
-        curvatures = known * _curvatures(probabilities, logits)
-        total += np.sum(curvatures, axis=0)
-        curvature += features.T @ (features * np.sum(curvatures, axis=1, keepdims=True))
-    shares = total / np.sum(total) if np.any(known) else total
-    return LocalFit(weights * known, gradient * known, curvature, shares)
-
-
-def _probabilities(scores: Float[np.ndarray, "n logits"]) -> tuple[np.ndarray, np.ndarray]:
-    """Of each class (of two classes, the second), and its logit against all others."""
-    if scores.shape[1] == 1:
-        return scipy.special.expit(scores), scores
-    probabilities = scipy.special.softmax(scores, axis=1)
-    return probabilities, scipy.special.logit(np.clip(probabilities, 1e-12, 1 - 1e-12))
-
-
-def _curvatures(
-    probabilities: Float[np.ndarray, "n logits"], logits: Float[np.ndarray, "n logits"]
-) -> Float[np.ndarray, "n logits"]:
-    size = np.maximum(np.abs(logits), 1e-6)
-    return 0.5 * (probabilities * (1 - probabilities) + np.tanh(size / 2) / (2 * size))
+    return gradient

@@ -8,7 +8,8 @@ comes with all terms of lower degree that it needs. So a public range that is fa
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import combinations, combinations_with_replacement
@@ -56,10 +57,11 @@ class Polynomials:
         place = {(): 0, **{term: column for column, term in enumerate(self.terms, 1)}}
         basis = np.zeros((self.dimension, self.dimension))
         basis[0, 0] = 1.0
+        inverse, negative = (1 / scale).tolist(), (-center).tolist()
         for column, term in enumerate(self.terms, 1):
-            size = np.prod([1 / scale[entry] for entry in term])
+            size = math.prod(inverse[entry] for entry in term)
             for kept, left in _splits(term):
-                basis[place[kept], column] += size * np.prod([-center[entry] for entry in left])
+                basis[place[kept], column] += size * math.prod(negative[entry] for entry in left)
         return basis
 
     def standard_basis(self, moments: Float[np.ndarray, "d d"]) -> Float[np.ndarray, "d d"]:
@@ -86,13 +88,16 @@ def deviations(variances: Float[np.ndarray, " inputs"]) -> Float[np.ndarray, " i
     return np.where(is_constant, 1.0, np.sqrt(np.where(is_constant, 1.0, variances)))
 
 
-def _splits(term: Term) -> Iterable[tuple[Term, Term]]:
+@lru_cache(maxsize=4096)
+def _splits(term: Term) -> tuple[tuple[Term, Term], ...]:
     """All ways to divide the factors of a term into two products."""
-    for mask in range(2 ** len(term)):
-        yield (
+    return tuple(
+        (
             tuple(entry for place, entry in enumerate(term) if mask >> place & 1),
             tuple(entry for place, entry in enumerate(term) if not mask >> place & 1),
         )
+        for mask in range(2 ** len(term))
+    )
 
 
 @lru_cache(maxsize=16)

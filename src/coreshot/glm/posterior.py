@@ -10,14 +10,15 @@ import numpy as np
 import scipy.special
 from jaxtyping import Array, Float
 
-from coreshot.glm.head import Head, damp
+from coreshot.glm.head import Head
+from coreshot.glm.logistic import damp
 from coreshot.glm.polynomials import Polynomials
 from coreshot.types import Kind, Points, Predictive
 
 CHUNK = 8192  # records at once
 
 _ARRAYS = ("basis", "slopes", "intercepts", "roots", "leverage_root")
-_NUMBERS = ("noise_variance", "trust", "usual_novelty")
+_NUMBERS = ("noise_variance", "usual_novelty")
 
 
 @dataclass(frozen=True)

@@ -1,66 +1,48 @@
-"""What a site computes for its message: sums over its records, its own fit, and the posterior of that alone."""
+"""What a site computes for its message: sums over its records, and its own fit."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float
 
-from coreshot.glm.head import centre, class_scores, fit_head
-from coreshot.glm.intercepts import measure_offsets, offsets_shape
 from coreshot.glm.local_fit import LocalFit, fit_locally
 from coreshot.glm.polynomials import Polynomials, deviations
-from coreshot.glm.posterior import GlmPosterior
-from coreshot.glm.summary import Summary, collect_moments
+from coreshot.glm.summary import Summary, collect_class_moments, collect_moments, join_class_moments
 from coreshot.models import Model
 from coreshot.types import Points
 
 CHUNK = 8192  # records at once
 
 
-def sums_and_fit(
+@dataclass(frozen=True)
+class SiteSums:
+    """Of all records, before any rounding. A regression has no classes and no fit."""
+
+    moments: Float[np.ndarray, "entries entries"]
+    class_moments: Float[np.ndarray, "classes d d"]
+    fit: LocalFit | None
+    num_outputs: int
+
+    def summary(self, by_class: bool) -> Summary:
+        if by_class and self.fit is not None:
+            return Summary.from_class_moments(self.class_moments, self.fit.correct)
+        return Summary.from_moments(self.moments, self.num_outputs, self.fit.correct if self.fit else None)
+
+
+def sum_records(
     model: Model, polynomials: Polynomials, x: Float[np.ndarray, "n inputs"], y: Float[np.ndarray, "n outputs"]
-) -> tuple[Float[np.ndarray, "columns columns"], LocalFit]:
-    """Of all records, before any rounding."""
-    parts = (slice(first, first + CHUNK) for first in range(0, len(x), CHUNK))
-    moments = np.asarray(sum(collect_moments(polynomials(x[part]), y[part]) for part in parts))
+) -> SiteSums:
+    """The fit is in float32, as the server will read it."""
+    parts = [slice(first, first + CHUNK) for first in range(0, len(x), CHUNK)]
     if model.kind == "regression":
-        return moments, _no_fit(polynomials)
-    return moments, fit_locally(polynomials, x, np.argmax(y, axis=1), model.num_outputs)
-
-
-def _no_fit(polynomials: Polynomials) -> LocalFit:
-    none = np.zeros((polynomials.dimension, 0))
-    return LocalFit(none, none, np.zeros((0, 0)), np.zeros(0))
-
-
-def as_sent(fit: LocalFit) -> LocalFit:
-    """In float32, as the server will read it; the curvature is coded."""
-    sent = {name: array.astype(np.float32).astype(np.float64) for name, array in vars(fit).items()}
-    return LocalFit(**{**sent, "curvature": fit.curvature})
-
-
-def own_posterior(
-    model: Model,
-    polynomials: Polynomials,
-    moments: np.ndarray,
-    fit: LocalFit,
-    x: Float[np.ndarray, "n inputs"],
-    y: Float[np.ndarray, "n outputs"],
-) -> tuple[GlmPosterior, Float[np.ndarray, "spreads rates logits"]]:
-    """The posterior of this site's exact message alone, and the offset of its intercepts."""
-    summary = Summary.from_parts(moments, as_sent(fit), model.num_outputs)
-    gaussian = GlmPosterior(polynomials, model.kind, fit_head(polynomials, summary))
-    if not np.any(fit.shares):
-        return gaussian, np.zeros(offsets_shape(len(fit.shares)))
-    slopes = gaussian.head.slopes
-    centers, covariance = class_scores(centre(polynomials, summary, gaussian.head.basis), slopes)
-    scores = gaussian.scores(x)[0] - gaussian.head.intercepts
-    offset = measure_offsets(scores, np.argmax(y, axis=1), centers, covariance) * (fit.shares > 0)
-    offset = offset.astype(np.float32).astype(np.float64)
-    summary = Summary.from_parts(moments, as_sent(fit), model.num_outputs, offset)
-    return replace(gaussian, head=fit_head(polynomials, summary, like=gaussian.head)), offset
+        moments = np.asarray(sum(collect_moments(polynomials(x[part]), y[part]) for part in parts))
+        return SiteSums(moments, np.zeros((0, 0, 0)), None, model.num_outputs)
+    class_moments = np.asarray(sum(collect_class_moments(polynomials(x[part]), y[part]) for part in parts))
+    fit = fit_locally(polynomials, x, np.argmax(y, axis=1), model.num_outputs)
+    sent = LocalFit(*(array.astype(np.float32).astype(np.float64) for array in (fit.weights, fit.gradient)))
+    return SiteSums(join_class_moments(class_moments), class_moments, sent, model.num_outputs)
 
 
 def sorted_records(points: Points) -> tuple[Float[np.ndarray, "n inputs"], Float[np.ndarray, "n outputs"]]:

@@ -1,63 +1,52 @@
-"""What a site says about its records, and the sums of that over sites.
+"""What a site says about its records, and that of several sites together.
 
 | symbol         | here                                                                                     |
 |----------------|------------------------------------------------------------------------------------------|
 | [1, phi, y]    | a record: the constant, its features, its one-hot label or target                        |
 | S              | moments: the sum of products of all entries of [1, phi, y]                               |
-| P_k, b_k       | precisions, shift: the quadratic of logit k over slopes, the site's intercept maximised out |
+| S_c            | class moments: the sum of products of all entries of [1, phi] over the records of class c |
 
-Sums of several sites are added, and a site's can be subtracted again.
+Moments of several sites are added. Of classes, what each site says is kept beside that of the others: its records of a
+class are one Gaussian of a mixture.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 from jaxtyping import Float
 
-from coreshot.glm.intercepts import offsets_shape
-from coreshot.glm.local_fit import LocalFit
+from coreshot.glm.class_likelihood import SiteClasses
 from coreshot.glm.polynomials import Polynomials
 from coreshot.spectral.coreset import Moments
 
-MIN_CLASS_SHARE = 1e-6  # of the largest class; a smaller class counts as absent
+Correct = Callable[[SiteClasses], SiteClasses]  # makes the gradient at the site's own fit exact
 
 
 @dataclass(frozen=True)
 class Summary:
-    """Of one site or of several. A regression has no logits."""
+    """Of one site or of several."""
 
     moments: Float[np.ndarray, "entries entries"]
-    precisions: Float[np.ndarray, "logits slopes slopes"]
-    shift: Float[np.ndarray, "slopes logits"]
-    offset: Float[
-        np.ndarray, "spreads rates logits"
-    ]  # this weight times what is to be added to intercepts (`glm.intercepts`)
-    between: Float[np.ndarray, "d d"]  # sum over sites and classes of products of mean features, times records
-    offset_weight: Float[np.ndarray, " logits"]  # records of a class times the share of the others
+    sites: tuple[SiteClasses, ...]  # none of a regression
     num_outputs: int
 
     @classmethod
-    def from_parts(
-        cls,
-        moments: np.ndarray,
-        fit: LocalFit,
-        num_outputs: int,
-        offset: Float[np.ndarray, "spreads rates logits"] | None = None,
+    def from_class_moments(cls, class_moments: Float[np.ndarray, "classes d d"], correct: Correct) -> Summary:
+        """Of one site: a covariance for each class."""
+        site = correct(SiteClasses.from_class_moments(class_moments))
+        return cls(join_class_moments(class_moments), (site,), len(class_moments))
+
+    @classmethod
+    def from_moments(
+        cls, moments: Float[np.ndarray, "entries entries"], num_outputs: int, correct: Correct | None
     ) -> Summary:
-        """The quadratic of each logit, without the site's intercept."""
-        sizes = moments[0, len(moments) - num_outputs :][num_outputs - len(fit.shares) :]
-        weight = np.maximum(sizes * (moments[0, 0] - sizes) / moments[0, 0], 0.0) * (fit.shares > 0)
-        known = np.zeros(offsets_shape(len(weight))) if offset is None else offset
-        rest = (weight * known, _between(moments, num_outputs), weight, num_outputs)
-        if not np.any(fit.shares):
-            size, num_logits = len(fit.weights) - 1, fit.weights.shape[1]
-            return cls(moments, np.zeros((num_logits, size, size)), np.zeros((size, num_logits)), *rest)
-        slope = fit.curvature[1:, 0] / fit.curvature[0, 0]
-        precision = fit.curvature[1:, 1:] - np.outer(slope, fit.curvature[0, 1:])
-        shift = fit.shares * (precision @ fit.weights[1:]) + fit.gradient[1:] - np.outer(slope, fit.gradient[0])
-        return cls(moments, fit.shares[:, None, None] * precision, shift, *rest)
+        """Of one site: one covariance for all classes, or a regression, which has no classes to correct."""
+        if correct is None:
+            return cls(moments, (), num_outputs)
+        return cls(moments, (correct(SiteClasses.from_moments(moments, num_outputs)),), num_outputs)
 
     def in_inputs(
         self, polynomials: Polynomials, center: Float[np.ndarray, " inputs"], scale: Float[np.ndarray, " inputs"]
@@ -66,36 +55,14 @@ class Summary:
         change = polynomials.shifted_basis(-center / scale, 1 / scale)
         whole = np.eye(len(self.moments))
         whole[: self.dimension, : self.dimension] = change
-        slopes = change[1:, 1:]
-        return replace(
-            self,
-            moments=whole.T @ self.moments @ whole,
-            precisions=slopes.T @ self.precisions @ slopes,
-            shift=slopes.T @ self.shift,
-            between=change.T @ self.between @ change,
-        )
+        sites = tuple(site.in_basis(change) for site in self.sites)
+        return replace(self, moments=whole.T @ self.moments @ whole, sites=sites)
 
-    def __add__(self, other: Summary) -> Summary:
-        return Summary(
-            self.moments + other.moments,
-            self.precisions + other.precisions,
-            self.shift + other.shift,
-            self.offset + other.offset,
-            self.between + other.between,
-            self.offset_weight + other.offset_weight,
-            self.num_outputs,
-        )
-
-    def __sub__(self, other: Summary) -> Summary:
-        return Summary(
-            self.moments - other.moments,
-            self.precisions - other.precisions,
-            self.shift - other.shift,
-            self.offset - other.offset,
-            self.between - other.between,
-            self.offset_weight - other.offset_weight,
-            self.num_outputs,
-        )
+    def linear_part(self, num_inputs: int) -> Summary:
+        """Of the constant and the inputs, which are the first features."""
+        order = [*range(num_inputs + 1), *range(self.dimension, len(self.moments))]
+        sites = tuple(site.linear_part(num_inputs) for site in self.sites)
+        return replace(self, moments=self.moments[np.ix_(order, order)], sites=sites)
 
     @property
     def num_examples(self) -> float:
@@ -117,7 +84,7 @@ class Summary:
         """Of the inputs alone, as `spectral.outlier_clients` compares clients: the constant last, centred labels."""
         order = [*range(1, num_inputs + 1), 0, *range(self.dimension, len(self.moments))]
         joint = self.moments[np.ix_(order, order)]
-        if self.shift.shape[1]:
+        if self.sites:
             change = np.eye(len(joint))
             change[num_inputs, num_inputs + 1 :] = -1 / self.num_outputs
             joint = change.T @ joint @ change
@@ -131,8 +98,20 @@ def collect_moments(
     return joint.T @ joint
 
 
-def _between(moments: Float[np.ndarray, "entries entries"], num_outputs: int) -> Float[np.ndarray, "d d"]:
-    """Products of the mean features of each class; rounded labels are not quite one-hot, so by regression on them."""
-    size = len(moments) - num_outputs
-    inverse = np.linalg.pinv(moments[size:, size:], MIN_CLASS_SHARE, hermitian=True)
-    return moments[:size, size:] @ inverse @ moments[size:, :size]
+def collect_class_moments(
+    features: Float[np.ndarray, "n d"], labels: Float[np.ndarray, "n classes"]
+) -> Float[np.ndarray, "classes d d"]:
+    return np.stack([(features * share[:, None]).T @ features for share in labels.T])
+
+
+def join_class_moments(class_moments: Float[np.ndarray, "classes d d"]) -> Float[np.ndarray, "entries entries"]:
+    """The moments of all records, from those of each class: labels are one-hot."""
+    cross = class_moments[:, 0]
+    label_gram = np.diag(class_moments[:, 0, 0])
+    return np.block([[np.sum(class_moments, axis=0), cross.T], [cross, label_gram]])
+
+
+def add_summaries(summaries: Sequence[Summary]) -> Summary:
+    moments = np.sum([summary.moments for summary in summaries], axis=0)
+    sites = tuple(site for summary in summaries for site in summary.sites)
+    return Summary(moments, sites, summaries[0].num_outputs)

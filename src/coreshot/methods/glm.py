@@ -6,21 +6,20 @@ columns and on products of them (`coreshot.glm.polynomials`). What a site sends,
 | array of a message        | meaning                                                        | coreshot.glm |
 |---------------------------|----------------------------------------------------------------|--------------|
 | center, scale             | mean and deviation of each input; features are of (x - center) / scale |      |
-| moments                   | sums of products of features and labels                        | summary      |
-| curvature, shares         | of the site's own log likelihood, at its own fit               | local_fit    |
-| weights, gradient         | that fit, and the slope of its log likelihood there            | local_fit    |
-| offset                    | what its records add to intercepts of Gaussian scores, by base rate | intercepts |
+| class_0, class_1, ...     | of each class, sums of products of features; or, of a quantity | summary      |
+| moments                   | or many classes, sums of products of features and labels       | summary      |
+| weights, gradient         | the site's own fit, and the slope of its log likelihood there  | local_fit    |
 | loss                      | what rounding changes in the site's own predictions, on average | this file   |
 
-The product of local fits is that of Huggins et al. ("PASS-GLM", 2017) and of one-shot distributed regression (Duan et
-al., "ODAL", 2020), without a second round. Rounding is chosen by what it changes: `tolerance` is in units of the
-predictions, and `max_bytes` is an upper limit.
+Messages of before also have curvature, shares and offset, which are not used.
+Rounding is chosen by what it changes: `tolerance` is in
+units of the predictions, and `max_bytes` is an upper limit.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import jax.numpy as jnp
 import numpy as np
@@ -29,12 +28,11 @@ from jaxtyping import Array, Float
 from coreshot.config import Count, NonNegativeInt, Positive, settings
 from coreshot.errors import CoreshotError
 from coreshot.glm.head import fit_head
-from coreshot.glm.intercepts import offsets_shape
 from coreshot.glm.local_fit import LocalFit
 from coreshot.glm.polynomials import Polynomials, choose_terms
 from coreshot.glm.posterior import GlmPosterior
-from coreshot.glm.site import CHUNK, as_sent, center_and_scale, own_posterior, sorted_records, sums_and_fit
-from coreshot.glm.summary import Summary
+from coreshot.glm.received import LARGEST, SiteMessage, add_sites, decode_summary, read_site
+from coreshot.glm.site import CHUNK, SiteSums, center_and_scale, sorted_records, sum_records
 from coreshot.inference.protocol import Info
 from coreshot.methods.one_round import OneRoundMethod, answer_each, check_arrived, exchange_once
 from coreshot.methods.protocol import Answers, Claim, MethodCost, OnChunk, PointInference
@@ -42,7 +40,7 @@ from coreshot.models import Model
 from coreshot.privacy.guarded_records import Records
 from coreshot.privacy.releases import Release
 from coreshot.types import Kind, Points, PRNGKey
-from coreshot.wire.factor_coding import decode_factor, encode_factor, triangular_factor
+from coreshot.wire.factor_coding import encode_factor, triangular_factor
 from coreshot.wire.messages import Message
 
 ADDITIONAL = 48  # features beside the inputs, at least
@@ -54,26 +52,21 @@ LABEL_BITS = 6  # labels are so many bits finer than features: there are few, an
 NUMBER_BITS = 30  # the constant is so fine: all means are relative to the number of records
 MAX_CHECKED = 5_000  # records on which the loss is measured
 SMALLEST_SCALE = 1e-6  # of an input at a site
-LARGEST = 1e15  # the largest sum, weight or gradient that is believed
-
-
-@dataclass(frozen=True)
-class SiteMessage:
-    """What a site's message says."""
-
-    summary: Summary
-    loss: float  # what rounding has changed in the site's own predictions
-    largest_input: float = 0.0  # the largest of the root mean squares of its inputs
+FILE_BYTES = 38_000  # of more than two classes' matrices and fit; a site that needs more sends one matrix for all
+UNUSED = frozenset({"curvature", "shares", "offset"})  # arrays of messages of before
 
 
 @dataclass(frozen=True)
 class GlmState:
-    """Sums over sites. Their size does not grow with the number of sites."""
+    """What each site said."""
 
     polynomials: Polynomials
-    sums: Summary | None = None
-    clients: frozenset[str] = frozenset()
+    sites: Mapping[str, SiteMessage] = field(default_factory=dict)
     is_done: bool = False
+
+    @property
+    def clients(self) -> frozenset[str]:
+        return frozenset(self.sites)
 
 
 @settings
@@ -85,8 +78,10 @@ class Glm(OneRoundMethod):
     products: tuple[NonNegativeInt, ...] | None = None  # inputs that are multiplied with others; None: all
 
     def releases(self, model: Model) -> tuple[Release, ...]:
-        fit = "" if model.kind == "regression" else ", and a logistic regression of the records with its curvature"
-        return (Release("statistics", f"sums of products of all pairs of the records' features and labels{fit}"),)
+        sums = "sums of products of all pairs of the records' features and labels"
+        if model.kind == "classification":
+            sums = f"{sums}, for each class, and a logistic regression of the records with its gradient"
+        return (Release("statistics", sums),)
 
     def polynomials(self, model: Model) -> Polynomials:
         num_inputs = int(np.prod(model.input_shape))
@@ -104,7 +99,7 @@ class Glm(OneRoundMethod):
         dimension = max(num_inputs + ADDITIONAL, TYPICAL_DIMENSION)
         if self.max_bytes is None:
             return dimension
-        num_matrices = 1 if model.kind == "regression" else 2
+        num_matrices = 2 if model.kind == "classification" and model.num_outputs == 2 else 1
         affordable = int(np.sqrt(2 * self.max_bytes / num_matrices / BYTES_PER_ENTRY)) - 1 - model.num_outputs
         return min(dimension, max(num_inputs, affordable))
 
@@ -124,15 +119,16 @@ class Glm(OneRoundMethod):
 
     def _example_message(self, size: int, model: Model) -> Message:
         logits = _num_logits(model)
-        lengths = {"moments": _code_length(size + model.num_outputs), "curvature": _code_length(size) if logits else 3}
+        lengths = {"moments": _code_length(size + model.num_outputs)}
+        if logits == 1 or (logits and model.num_outputs * _code_length(size) <= _class_bytes(size, model)):
+            lengths = {f"class_{label}": _code_length(size) for label in range(model.num_outputs)}
         if self.max_bytes is not None:
-            lengths = {"moments": min(self.max_bytes, sum(lengths.values())), "curvature": 0}
+            lengths = {"moments": min(self.max_bytes, sum(lengths.values()))}
         each = jnp.zeros((size, logits))
-        plain = {"weights": each, "gradient": each, "shares": jnp.zeros(logits), "loss": _one_number(0.0)}
         inputs = jnp.zeros(int(np.prod(model.input_shape)))
-        moved = {"center": inputs, "scale": inputs}
+        plain = {"weights": each, "gradient": each, "loss": _one_number(0.0), "center": inputs, "scale": inputs}
         coded = {name: jnp.zeros(length, jnp.uint8) for name, length in lengths.items()}
-        return Message("glm", 0, {**coded, **plain, "offset": jnp.zeros(offsets_shape(logits)), **moved})
+        return Message("glm", 0, {**coded, **plain})
 
     def init(self, key: PRNGKey, model: Model, shared_key: PRNGKey) -> GlmState:
         return GlmState(self.polynomials(model))
@@ -159,33 +155,49 @@ class Glm(OneRoundMethod):
         x, y = sorted_records(points)
         center, scale = center_and_scale(x)
         x = (x - center) / scale  # rounding is relative to what a site's own records spread
-        moments, fit = sums_and_fit(model, polynomials, x, y)
-        some = slice(None, None, -(-len(x) // MAX_CHECKED))
-        truth, offset = own_posterior(model, polynomials, moments, fit, x[some], y[some])
-        codes, loss = self._coded(model, truth, moments, fit, offset, x[some])
-        plain = {"weights": fit.weights, "gradient": fit.gradient, "shares": fit.shares, "offset": offset}
-        plain |= {"center": center, "scale": scale}
+        sums = sum_records(model, polynomials, x, y)
+        codes, loss = self._coded(model, polynomials, sums, x[:: -(-len(x) // MAX_CHECKED)])
+        fit = sums.fit or LocalFit(*2 * (np.zeros((polynomials.dimension, 0)),))
+        plain = {"weights": fit.weights, "gradient": fit.gradient, "center": center, "scale": scale}
         arrays = {name: jnp.asarray(np.frombuffer(code, np.uint8)) for name, code in codes.items()}
         arrays |= {name: jnp.asarray(array.astype(np.float32)) for name, array in plain.items()}
         arrays["loss"] = _one_number(loss)
-        return arrays, loss, sum(len(code) for code in codes.values())
+        return arrays, loss, _size(codes)
 
     def _coded(
+        self, model: Model, polynomials: Polynomials, sums: SiteSums, x: Float[np.ndarray, "n inputs"]
+    ) -> tuple[dict[str, bytes], float]:
+        """A matrix for each class, where these are few enough bytes, or one for all; and what rounding changes."""
+        if model.kind == "regression":
+            return self._rounded(model, polynomials, sums, {"moments": sums.moments}, x, self.max_bytes)
+        matrices = {f"class_{label}": moments for label, moments in enumerate(sums.class_moments)}
+        if model.num_outputs == 2:
+            return self._rounded(model, polynomials, sums, matrices, x, self.max_bytes)
+        limit = _class_bytes(polynomials.dimension, model)
+        limit = limit if self.max_bytes is None else min(limit, self.max_bytes)
+        found = self._rounded(model, polynomials, sums, matrices, x, None)
+        if _size(found[0]) <= limit:
+            return found
+        return self._rounded(model, polynomials, sums, {"moments": sums.moments}, x, self.max_bytes)
+
+    def _rounded(
         self,
         model: Model,
-        truth: GlmPosterior,
-        moments: np.ndarray,
-        fit: LocalFit,
-        offset: np.ndarray,
+        polynomials: Polynomials,
+        sums: SiteSums,
+        matrices: Mapping[str, np.ndarray],
         x: Float[np.ndarray, "n inputs"],
+        max_bytes: int | None,
     ) -> tuple[dict[str, bytes], float]:
         """The coarsest code within the tolerance, or the finest within max_bytes; and what it changes."""
-        factors = {"moments": triangular_factor(moments), "curvature": triangular_factor(fit.curvature)}
+        truth = GlmPosterior(polynomials, model.kind, fit_head(polynomials, sums.summary("moments" not in matrices)))
+        factors = {name: triangular_factor(matrix) for name, matrix in matrices.items()}
+        correct = sums.fit.correct if sums.fit else None
 
         def attempt(bits: int) -> tuple[dict[str, bytes], float]:
             codes = {name: _encode(name, factor, bits, model) for name, factor in factors.items()}
-            read = self._decoded(model, truth.polynomials, codes, as_sent(fit), offset, "this site's message")
-            changed = fit_head(truth.polynomials, read, like=truth.head)
+            read = decode_summary(codes, polynomials, model.num_outputs, correct, "this site's message")
+            changed = fit_head(polynomials, read, like=truth.head)
             return codes, float(np.mean(_changes(truth, replace(truth, head=changed), x)))
 
         bits = FIRST_FINENESS
@@ -193,120 +205,87 @@ class Glm(OneRoundMethod):
         while found[1] > self.tolerance and bits < FINEST:
             bits += 2
             found = attempt(bits)
-        while self.max_bytes is not None and _size(found[0]) > self.max_bytes:
+        while max_bytes is not None and _size(found[0]) > max_bytes:
             bits -= 1
             if bits < COARSEST:
                 raise CoreshotError(
                     f"method glm: {_size(found[0]):,} bytes are the least for these features, and "
-                    f"max_bytes is {self.max_bytes:,}; raise it, or lower dimension."
+                    f"max_bytes is {max_bytes:,}; raise it, or lower dimension."
                 )
             found = attempt(bits)
         return found
 
-    def _decoded(
-        self,
-        model: Model,
-        polynomials: Polynomials,
-        codes: Mapping[str, bytes],
-        fit: LocalFit,
-        offset: np.ndarray,
-        where: str,
-    ) -> Summary:
-        size = polynomials.dimension
-        moments = decode_factor(codes["moments"], size + model.num_outputs, where)
-        curvature = decode_factor(codes["curvature"], size if _num_logits(model) else 0, where)
-        if max(np.max(np.abs(moments), initial=0), np.max(np.abs(curvature), initial=0)) ** 2 > LARGEST:
-            raise CoreshotError(f"{where}: its sums are larger than {LARGEST:g}; distill it again.")
-        fit = replace(fit, curvature=curvature.T @ curvature)
-        return Summary.from_parts(moments.T @ moments, fit, model.num_outputs, offset)
-
     def read(self, model: Model, client: str, message: Message) -> SiteMessage:
-        where, arrays = f"client {client}, round {message.round}, {message.kind}", message.arrays
-        coded, plain = ("moments", "curvature"), ("center", "scale", "weights", "gradient", "shares", "offset", "loss")
-        if message.kind != "glm" or set(arrays) != {*coded, *plain}:
+        where, polynomials = f"client {client}, round {message.round}, {message.kind}", self.polynomials(model)
+        arrays = {name: array for name, array in message.arrays.items() if name not in UNUSED}
+        shapes = _shapes(polynomials.dimension, model)
+        coded = [name for name in arrays if name not in shapes]
+        classes = {f"class_{label}" for label in range(model.num_outputs if _num_logits(model) else 0)}
+        is_known = set(coded) == {"moments"} or (classes and set(coded) == classes)
+        if message.kind != "glm" or not is_known or not set(shapes) <= set(arrays):
             raise CoreshotError(
                 f"{where}: has the arrays {', '.join(sorted(arrays)) or 'none'}, not this study's; distill it again."
             )
-        polynomials = self.polynomials(model)
-        size, logits = polynomials.dimension, _num_logits(model)
-        each = (size, logits)
-        inputs = (int(np.prod(model.input_shape)),)
-        shapes = {
-            "center": inputs,
-            "scale": inputs,
-            "weights": each,
-            "gradient": each,
-            "shares": (logits,),
-            "offset": offsets_shape(logits),
-            "loss": (1,),
-        }
-        for name in (*coded, *plain):
+        for name, array in arrays.items():
             right = np.uint8 if name in coded else np.float32
-            if arrays[name].dtype != right or (name in plain and arrays[name].shape != shapes[name]):
+            if array.dtype != right or (name in shapes and array.shape != shapes[name]):
                 raise CoreshotError(
-                    f"{where}: {name} is {arrays[name].dtype}{list(arrays[name].shape)}, not what the study wants; "
-                    "distill it again."
+                    f"{where}: {name} is {array.dtype}{list(array.shape)}, not what the study wants; distill it again."
                 )
-        found = {name: np.asarray(arrays[name], np.float64) for name in plain}
+        found = {name: np.asarray(arrays[name], np.float64) for name in shapes}
         is_large = max(np.max(np.abs(array), initial=0) for array in found.values()) > LARGEST
-        is_share = np.all(found["shares"] >= 0) and np.sum(found["shares"]) <= 1.001
-        if is_large or not is_share or np.min(found["scale"]) < SMALLEST_SCALE or found["loss"][0] < 0:
+        if is_large or np.min(found["scale"]) < SMALLEST_SCALE or found["loss"][0] < 0:
             raise CoreshotError(f"{where}: a number in it is out of range; distill it again.")
-        fit = LocalFit(found["weights"], found["gradient"], np.zeros((size, size)), found["shares"])
+        fit = LocalFit(found["weights"], found["gradient"]) if _num_logits(model) else None
         codes = {name: np.asarray(arrays[name]).tobytes() for name in coded}
-        summary = self._decoded(model, polynomials, codes, fit, found["offset"], where)
-        if summary.num_examples < 0.5:
-            raise CoreshotError(f"{where}: stands for {summary.num_examples:g} records; distill it again.")
-        squares = np.diag(summary.gram)[1:]
-        # The curvature of a logit is at most a quarter of the sums of squares; rounding changes both.
-        if np.any(np.einsum("kii->ki", summary.precisions) > squares + 1e-3 * summary.num_examples):
-            raise CoreshotError(
-                f"{where}: its fit has more weight than {summary.num_examples:,.0f} records give; distill it again."
-            )
-        summary = summary.in_inputs(polynomials, found["center"], found["scale"])
-        inputs_squares = np.diag(summary.gram)[1:][polynomials.groups == 0]
-        largest = float(np.sqrt(np.max(inputs_squares, initial=0.0) / summary.num_examples))
-        return SiteMessage(summary, float(found["loss"][0]), largest)
+        return read_site(codes, found, polynomials, model.num_outputs, fit, where)
 
     def claim(self, content: SiteMessage) -> Claim:
-        return Claim(content.summary.num_examples, content.largest_input)
+        return Claim(content.num_examples, content.largest_input)
 
     def changes_by_rounding(self, model: Model, points: Points, content: SiteMessage) -> Float[np.ndarray, "n outputs"]:
         """What rounding changed in the site's own predictions, if the content is that of these records' message."""
         polynomials, (x, y) = self.polynomials(model), sorted_records(points)
         center, scale = center_and_scale(x)
         moved = (x - center) / scale
-        moments, fit = sums_and_fit(model, polynomials, moved, y)
-        some = slice(None, None, -(-len(x) // MAX_CHECKED))
-        _, offset = own_posterior(model, polynomials, moments, fit, moved[some], y[some])
-        exact = Summary.from_parts(moments, as_sent(fit), model.num_outputs, offset)
+        read = content.summary(polynomials)
+        by_class = any(len(site.covariances) > 1 for site in read.sites)
+        exact = sum_records(model, polynomials, moved, y).summary(by_class)
         truth = fit_head(polynomials, exact.in_inputs(polynomials, center, scale))
-        changed = fit_head(polynomials, content.summary, like=truth)
+        changed = fit_head(polynomials, read, like=truth)
         before, after = (GlmPosterior(polynomials, model.kind, head) for head in (truth, changed))
         return _changes(before, after, x)
 
     def receive(self, key: PRNGKey, model: Model, state: GlmState, replies: Mapping[str, SiteMessage]) -> GlmState:
-        sums, arrived = state.sums, check_arrived(replies, state.clients)
-        for client in arrived:
-            summary = replies[client].summary
-            sums = summary if sums is None else sums + summary
-        return replace(state, sums=sums, clients=state.clients | set(arrived), is_done=True)
+        arrived = check_arrived(replies, state.clients)
+        return replace(state, sites={**state.sites, **{client: replies[client] for client in arrived}}, is_done=True)
 
     def forget(self, model: Model, state: GlmState, client: str, content: SiteMessage) -> GlmState:
-        """The state as if this client had never taken part; content is what its message said."""
-        if state.sums is None or state.clients == {client}:
-            return GlmState(state.polynomials)
-        return replace(state, sums=state.sums - content.summary, clients=state.clients - {client})
+        """The state as if this client had never taken part."""
+        left = {name: site for name, site in state.sites.items() if name != client}
+        return replace(state, sites=left, is_done=bool(left))
 
     def posterior(
         self, key: PRNGKey, model: Model, state: GlmState, inference: PointInference | None = None
     ) -> tuple[GlmPosterior, Info]:
-        if state.sums is None:
+        if not state.sites:
             raise CoreshotError("fit: no client is left; add one.")
-        return GlmPosterior(state.polynomials, model.kind, fit_head(state.polynomials, state.sums)), {}
+        sums = add_sites(state.sites, state.polynomials)
+        return GlmPosterior(state.polynomials, model.kind, fit_head(state.polynomials, sums)), {}
 
     def load_posterior(self, model: Model, shared_key: PRNGKey, arrays: Mapping[str, np.ndarray]) -> GlmPosterior:
         return GlmPosterior.from_arrays(self.polynomials(model), model.kind, arrays)
+
+
+def _shapes(size: int, model: Model) -> dict[str, tuple[int, ...]]:
+    """Of the arrays of a message that are not coded."""
+    each, inputs = (size, _num_logits(model)), (int(np.prod(model.input_shape)),)
+    return {"center": inputs, "scale": inputs, "weights": each, "gradient": each, "loss": (1,)}
+
+
+def _class_bytes(size: int, model: Model) -> int:
+    """What the fit, two float32 arrays, leaves for the matrices of more than two classes."""
+    return FILE_BYTES - 2 * 4 * size * _num_logits(model)
 
 
 def _code_length(num_columns: int) -> int:

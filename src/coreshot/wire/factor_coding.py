@@ -151,12 +151,12 @@ def _unpack_bits(data: np.ndarray, lengths: Int[np.ndarray, " n"]) -> Int[np.nda
     places, total = _bit_places(lengths)
     if len(data) != -(-total // 8):
         raise ValueError(f"it has {len(data)} bytes of lower bits, where {-(-total // 8)} are expected")
+    used = lengths > 0
+    if not np.any(used):
+        return np.zeros(len(lengths), np.int64)
     bits = np.unpackbits(data)[:total].astype(np.int64)
-    sizes, signs = np.zeros(len(lengths), np.int64), np.ones(len(lengths), np.int64)
-    for bit in range(int(lengths.max(initial=0))):
-        used = lengths > bit
-        is_sign = lengths[used] == bit + 1
-        found = bits[places[used] + bit]
-        sizes[used] |= np.where(is_sign, 1, found) << bit
-        signs[used] = np.where(is_sign, 1 - 2 * found, signs[used])
-    return sizes * signs
+    found = np.add.reduceat(bits << (np.arange(total) - np.repeat(places[used], lengths[used])), places[used])
+    highest = np.int64(1) << (lengths[used] - 1)
+    levels = np.zeros(len(lengths), np.int64)
+    levels[used] = (found | highest) * np.where(found & highest, -1, 1)
+    return levels

@@ -109,8 +109,9 @@ def decode_message(
         if not np.all(np.isfinite(array)):
             raise CoreshotError(f"{where}: array {name!r} has values that are not finite; the message is refused.")
     # jax arrays, not NumPy's: runs with and without bytes in between must take the same code paths, to the last bit.
+    # By device_put: jnp.asarray compiles a program for each new shape, and every code has another length.
     return Message(
-        header["kind"], header["round"], {name: jnp.asarray(array) for name, array in arrays.items()}, declared
+        header["kind"], header["round"], {name: jax.device_put(array) for name, array in arrays.items()}, declared
     )
 
 

@@ -1,0 +1,127 @@
+"""What the server keeps of a site's message, and the sums of many sites.
+
+A message is kept as it was sent, coded, because the matrices that it stands for are many times as large. They are
+decoded again whenever a model is fitted, one site after another. Only the correction (`class_likelihood`) is kept: it
+is computed once, when the message is read.
+
+Up to NUM_GROUPS sites, each is a Gaussian of its own for each class. Of more sites, those whose names have the same
+hash are pooled: sizes, means and covariances of classes become those of the records of all of them, and corrections
+add up. A fit then costs one pass over the messages, and from there on what NUM_GROUPS sites cost. All sums are made in
+the order of names and from the messages themselves, so neither the order of arrival nor a site that was there and left
+changes a bit of the result.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from jaxtyping import Float
+
+from coreshot.errors import CoreshotError
+from coreshot.glm.class_likelihood import SiteClasses, Weights, pool
+from coreshot.glm.local_fit import LocalFit
+from coreshot.glm.polynomials import Polynomials
+from coreshot.glm.summary import Correct, Summary, add_summaries
+from coreshot.spectral.coreset import Moments
+from coreshot.wire.factor_coding import decode_factor
+
+NUM_GROUPS = 64  # into which the names of more sites are hashed
+LARGEST = 1e15  # the largest sum, weight or gradient that is believed
+
+
+@dataclass(frozen=True)
+class SiteMessage:
+    """What a site's message says."""
+
+    codes: Mapping[str, bytes]  # of its matrices
+    center: Float[np.ndarray, " inputs"]
+    scale: Float[np.ndarray, " inputs"]
+    correction: Weights | None  # for features of (x - center) / scale; None of a regression
+    num_outputs: int
+    loss: float  # what rounding has changed in the site's own predictions
+    linear: Moments  # of the inputs, as clients are compared
+    largest_input: float = 0.0  # the largest of the root mean squares of its inputs
+
+    @property
+    def num_examples(self) -> float:
+        return self.linear.num_examples
+
+    def summary(self, polynomials: Polynomials) -> Summary:
+        """Decoded anew, and the same bits each time."""
+        correct = None if self.correction is None else self._correct
+        found = decode_summary(self.codes, polynomials, self.num_outputs, correct, "this message")
+        return found.in_inputs(polynomials, self.center, self.scale)
+
+    def _correct(self, site: SiteClasses) -> SiteClasses:
+        assert self.correction is not None
+        return replace(site, correction=self.correction)
+
+
+def read_site(
+    codes: Mapping[str, bytes],
+    arrays: Mapping[str, np.ndarray],
+    polynomials: Polynomials,
+    num_outputs: int,
+    fit: LocalFit | None,
+    where: str,
+) -> SiteMessage:
+    own = decode_summary(codes, polynomials, num_outputs, fit.correct if fit else None, where)
+    _check_weight(own, where)
+    center, scale = arrays["center"], arrays["scale"]
+    inputs = Polynomials(polynomials.terms[: len(center)])
+    linear = own.linear_part(len(center)).in_inputs(inputs, center, scale)
+    largest = float(np.sqrt(np.max(np.diag(linear.gram)[1:], initial=0.0) / linear.num_examples))
+    correction = own.sites[0].correction if own.sites else None
+    moments = linear.linear_moments(len(center))
+    return SiteMessage(codes, center, scale, correction, num_outputs, float(arrays["loss"][0]), moments, largest)
+
+
+def decode_summary(
+    codes: Mapping[str, bytes], polynomials: Polynomials, num_outputs: int, correct: Correct | None, where: str
+) -> Summary:
+    size = polynomials.dimension
+    sizes = {name: size + num_outputs if name == "moments" else size for name in codes}
+    factors = {name: decode_factor(codes[name], sizes[name], where) for name in codes}
+    if max(np.max(np.abs(factor), initial=0) for factor in factors.values()) ** 2 > LARGEST:
+        raise CoreshotError(f"{where}: its sums are larger than {LARGEST:g}; distill it again.")
+    matrices = {name: factor.T @ factor for name, factor in factors.items()}
+    if sum(matrix[0, 0] for matrix in matrices.values()) < 0.5:
+        raise CoreshotError(f"{where}: stands for no records; distill it again.")
+    if "moments" in matrices:
+        return Summary.from_moments(matrices["moments"], num_outputs, correct)
+    assert correct is not None
+    return Summary.from_class_moments(np.stack([matrices[f"class_{label}"] for label in range(len(matrices))]), correct)
+
+
+def _check_weight(summary: Summary, where: str) -> None:
+    """A record changes the gradient by at most its features, in the exact one and in that of Gaussian classes."""
+    count, squares = summary.num_examples, np.diag(summary.gram)
+    most = 2 * np.sqrt(count * squares) + 1e-3 * count
+    if any(np.any(np.abs(site.correction) > most[:, None]) for site in summary.sites):
+        raise CoreshotError(f"{where}: its fit has more weight than {count:,.0f} records give; distill it again.")
+
+
+def add_sites(sites: Mapping[str, SiteMessage], polynomials: Polynomials) -> Summary:
+    """Of all these sites together."""
+    names = sorted(sites)
+    if len(names) <= NUM_GROUPS:
+        return add_summaries([sites[name].summary(polynomials) for name in names])
+    groups: dict[int, list[str]] = {}
+    for name in names:
+        groups.setdefault(zlib.crc32(name.encode()) % NUM_GROUPS, []).append(name)
+    return add_summaries([_add_group([sites[name] for name in groups[key]], polynomials) for key in sorted(groups)])
+
+
+def _add_group(group: Sequence[SiteMessage], polynomials: Polynomials) -> Summary:
+    """Sites with a covariance for each class are pooled with one another, and so are those with one for all."""
+    moments, found = np.zeros(()), dict[int, SiteClasses]()
+    for one in group:
+        summary = one.summary(polynomials)
+        moments = moments + summary.moments
+        for site in summary.sites:
+            kind = len(site.covariances)
+            found[kind] = pool(found[kind], site) if kind in found else site
+    return Summary(moments, tuple(found[kind] for kind in sorted(found)), group[0].num_outputs)
