@@ -49,7 +49,7 @@ COMPILATION = {
     "jax_disable_most_optimizations": True,
     "jax_traceback_in_locations_limit": 0,  # no program says which lines of Python it came from
 }
-# XLA's older way to compile fusions takes half the time. Processes that tests start take this from the environment. What
+# XLA's older way to compile fusions takes half the time. Processes that tests start take it from the environment. What
 # users have stands second. Not xla_cpu_parallel_codegen_split_count = 1, which is faster still: with it and without
 # optimisations a chain with an expert's optimiser became not a number, and with either alone it did not.
 XLA_OPTIONS = {"xla_cpu_use_fusion_emitters": (False, True)}
