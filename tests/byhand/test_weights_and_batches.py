@@ -8,7 +8,8 @@ import pytest
 from coreshot.learners import ClassMean, Noise, RandomSubset
 from coreshot.learners.starts import first_labels, label_cycle, weighted_mean
 from coreshot.methods.one_shot import point_weights, pool_coresets
-from coreshot.models.training import draw_batch, shifted
+from coreshot.models.augmentation import shift_points
+from coreshot.models.training import draw_batch
 from coreshot.privacy.guarded_records import Records
 from coreshot.types import Coreset, Points, make_points, pad_points
 
@@ -193,8 +194,8 @@ def test_noise_is_around_the_mean_with_the_stated_scale(make_model):
 def test_images_are_shifted_each_by_its_own(sample_points):
     images = np.arange(2 * 6 * 6, dtype=np.float32).reshape(2, 6, 6, 1)
     points = make_points(np.repeat(images[:1], 40, axis=0), np.zeros((40, 2)))
-    moved = np.asarray(shifted(jax.random.key(0), points, 1).x)
+    moved = np.asarray(shift_points(jax.random.key(0), points, 1).x)
     candidates = [np.roll(images[0], (line, column), axis=(0, 1)) for line in (-1, 0, 1) for column in (-1, 0, 1)]
     found = [next(index for index, one in enumerate(candidates) if np.array_equal(one, image)) for image in moved]
     assert len(set(found)) > 5
-    assert shifted(jax.random.key(0), points, 0) is points
+    assert shift_points(jax.random.key(0), points, 0) is points
