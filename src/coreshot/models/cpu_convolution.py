@@ -137,8 +137,11 @@ def _pairs(padding: Any, size: tuple[int, int]) -> list[tuple[int, int]]:
 def max_pool(inputs: Float[Array, "n height width channels"]) -> Float[Array, "n lines columns channels"]:
     """Maxima of 2 x 2 blocks; a last odd line or column is left out.
 
-    A plain maximum, because XLA's windowed maximum has a slow backward pass on a CPU.
+    Maxima of pairs, because XLA's windowed maximum has a slow backward pass on a CPU. The gradient of jnp.max goes to
+    the entries that equal the maximum, over their number; where XLA computes the entries twice with other roundings,
+    none is equal, and the gradient is 0 / 0 (seen in tests/truth/test_mended_chains.py).
     """
     n, height, width, channels = inputs.shape
     blocks = inputs[:, : height // 2 * 2, : width // 2 * 2].reshape(n, height // 2, 2, width // 2, 2, channels)
-    return jnp.max(blocks, axis=(2, 4))
+    lines = jnp.maximum(blocks[:, :, 0], blocks[:, :, 1])
+    return jnp.maximum(lines[:, :, :, 0], lines[:, :, :, 1])
