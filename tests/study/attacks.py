@@ -1,7 +1,7 @@
 """Attacks that need no module of coreshot but its command line, so that they also run on the code that had the holes.
 
-    git worktree add /tmp/old 35ec6bb
-    PYTHONPATH=/tmp/old/src python tests/study/attacks.py     # each line says "succeeds"
+    git worktree add ../old 35ec6bb
+    PYTHONPATH=../old/src python tests/study/attacks.py     # each line says "succeeds"
     PYTHONPATH=src python tests/study/attacks.py              # each line says "fails"
 
 tests/study/test_attacks.py runs them on the present code.
