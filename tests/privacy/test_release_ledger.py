@@ -100,6 +100,14 @@ def test_of_many_who_compute_at_once_one_draw_is_kept(ledger_path):
         assert len(set(pool.map(answer, range(24)))) == 1
 
 
+def test_a_key_that_is_marked_while_it_is_read_is_no_lost_ledger(ledger_path, monkeypatch):
+    """Another process may create the ledger, and release, between two looks of this one."""
+    looks = iter([False, True])
+    ReleaseLedger(ledger_path).answer(share(), "", no_steps(b"first"))
+    monkeypatch.setattr(ReleaseLedger, "_has_tables", lambda self: next(looks))
+    assert ReleaseLedger(ledger_path).answer(share(), "", no_steps(b"second")) == (b"first", True)
+
+
 def test_many_at_once_do_not_pass_the_total_together(ledger, ledger_path):
     each = composed_epsilon([GAUSSIAN], 1e-5)
     ledger.set_total(Total(2 * each, 1e-5))

@@ -206,21 +206,25 @@ class ReleaseLedger:
     def _read_key(self) -> bytes:
         path = self._key_path
         # Looked at first: a ledger has something in it only after its key was there.
-        is_used = self.path.exists() and self.path.stat().st_size > 0
+        has_tables = self._has_tables()
         if not path.exists():
-            if is_used:
+            if has_tables:
                 raise CoreshotError(
                     f"ledger {self.path}: its key {path.name} is not beside it, so its data sets cannot be told; "
                     "restore the key from a copy."
                 )
             _create_key(path)
         content = path.read_bytes()
-        if len(content) > KEY_BYTES and not is_used:
+        # Looked at once more: the key is marked only after there were tables, perhaps by another process just now.
+        if len(content) > KEY_BYTES and not self._has_tables():
             raise CoreshotError(
                 f"ledger {self.path}: is gone or empty, and its key {path.name} says that answers were kept in it; "
                 "restore it from a copy, or delete the key, too, to begin anew as if nothing had been released."
             )
         return content[:KEY_BYTES]
+
+    def _has_tables(self) -> bool:
+        return self.path.exists() and self.path.stat().st_size > 0
 
     def _mark_used(self) -> None:
         """In the key's file, before the first answer is written: a ledger that is lost later is then missed."""
