@@ -74,7 +74,7 @@ def _classification(probabilities: np.ndarray, y: np.ndarray) -> dict[str, Any]:
 def run_peers(is_regression: bool, data: Data, num_classes: int) -> dict[str, Any]:
     """linear and boosting: pooled. alone: the mean over the sites of a linear model of each."""
     x, y = (np.concatenate(parts) for parts in zip(*data.sites, strict=True))
-    fit = _fit_ridge if is_regression else lambda x, y: _fit_logistic(x, y, num_classes)
+    fit = _fit_ridge if is_regression else lambda x, y: fit_logistic(x, y, num_classes)
     linear = fit(x, y)
     alone = [score(fit(*site)(data.test_x), data.test_y, None, y) for site in data.sites]
     means = {name: float(np.mean([found[name] for found in alone])) for name in alone[0] if name != "offset_test"}
@@ -85,7 +85,7 @@ def run_peers(is_regression: bool, data: Data, num_classes: int) -> dict[str, An
     }
 
 
-def _fit_logistic(x: np.ndarray, y: np.ndarray, num_classes: int) -> Any:
+def fit_logistic(x: np.ndarray, y: np.ndarray, num_classes: int) -> Any:
     """A class that the records lack has one record among them in the forecast; with one class there is nothing else."""
     present, counts = np.unique(y, return_counts=True)
     absent = num_classes - len(present)

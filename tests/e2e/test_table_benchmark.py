@@ -89,7 +89,7 @@ def test_scores_by_hand(bench):
 
 
 def test_a_site_with_one_class_knows_the_others_by_one_record(bench):
-    forecast = bench("table_peers")._fit_logistic(np.zeros((8, 2)), np.ones(8, int), 3)(np.zeros((1, 2)))
+    forecast = bench("table_peers").fit_logistic(np.zeros((8, 2)), np.ones(8, int), 3)(np.zeros((1, 2)))
     assert forecast.mean == pytest.approx(np.asarray([[0.1, 0.8, 0.1]]))
 
 

@@ -1,16 +1,17 @@
 """The log likelihood of softmax(phi W) over all sites, for any weights W, from sums of each site and class.
 
-A site says, for each class, how many records it has, and the mean and the covariance of their features. If these
-features were Gaussian, the scores phi W of a class would be Gaussian for every W, and the expected log likelihood of
-its records would follow. At W = 0 it is exact in value, gradient and curvature, whatever the distribution is.
+A site says, for each class, how many records it has, and the mean and the covariance of their features; of two classes,
+the means of groups of records with similar scores (`score_groups`), and the covariance within them. If these features
+were Gaussian, the scores phi W of a group would be Gaussian for every W, and the expected log likelihood of its records
+would follow. At W = 0 it is exact in value, gradient and curvature, whatever the distribution is.
 Each site also measures the exact gradient at its own fit and sends it; a term that is linear in W makes the gradient
 exact there, too. So neither a site whose own fit is far from the common one, nor a site with a single class, says
 anything wrong, as a quadratic around its own fit would.
 
 | symbol                | here                                                                              |
 |-----------------------|-----------------------------------------------------------------------------------|
-| n_c, mu_c, Sigma_c    | sizes, means, covariances of a site's classes; Sigma may be common to all classes |
-| p_c, Q_c              | expected probabilities of a record of class c, and expected diag(p) - p p^T       |
+| n_c, mu_c, Sigma_c    | sizes, means of a site's groups, covariances; Sigma may be common to all classes  |
+| p_c, Q_c              | expected probabilities of a record of a group, and expected diag(p) - p p^T       |
 | gradient              | sum of n_c (mu_c (e_c - p_c)^T - Sigma_c W Q_c), by Price's theorem (1958)        |
 | correction            | the exact gradient at a site's own fit minus this one                             |
 
@@ -26,6 +27,8 @@ import numpy as np
 import scipy.special
 from jaxtyping import Float, Int
 
+from coreshot.glm.score_groups import MAX_GROUPS
+
 NUM_NODES = 121  # of the trapezoidal rule, for two classes: a logistic curve is seen also in scores of deviation 20
 LARGEST_NODE = 6.0  # deviations
 SMALLEST_DEVIATION = 1e-3  # of scores; below it, they are taken as constant
@@ -37,21 +40,24 @@ Weights = Float[np.ndarray, "d logits"]
 
 @dataclass(frozen=True)
 class SiteClasses:
-    """Features include the constant. Two classes have one logit."""
+    """Features include the constant. Two classes have one logit. A cell is a group of records of one class."""
 
-    sizes: Float[np.ndarray, " classes"]
-    means: Float[np.ndarray, "classes d"]
-    covariances: Float[np.ndarray, "matrices d d"]  # of each class, or one for all of them
+    labels: Int[np.ndarray, " cells"]
+    places: Int[np.ndarray, " cells"]  # among the groups of the class, by their scores, from 0 to MAX_GROUPS
+    sizes: Float[np.ndarray, " cells"]
+    means: Float[np.ndarray, "cells d"]
+    covariances: Float[np.ndarray, "matrices d d"]  # within the groups of each class, or one for all classes
     correction: Weights
 
     @classmethod
-    def from_class_moments(cls, class_moments: Float[np.ndarray, "classes d d"]) -> SiteClasses:
-        """Each matrix is the sum of products of the features of a class's records; the first entry is their number."""
-        sizes = class_moments[:, 0, 0]
-        known = np.where(sizes > 0, sizes, 1.0)[:, None]
-        means = class_moments[:, 0] / known
-        covariances = class_moments / known[..., None] - means[:, :, None] * means[:, None]
-        return cls(sizes, means, covariances, _no_correction(class_moments))
+    def from_class_moments(cls, class_moments: Sequence[np.ndarray], size: int) -> SiteClasses:
+        """Each matrix is the sum of products of [g, phi] over a class's records, or of [1, phi], which is one group."""
+        parts = [_split_groups(moments, size) for moments in class_moments]
+        labels = np.repeat(np.arange(len(parts)), [len(sizes) for sizes, _, _ in parts])
+        places = np.concatenate([_places(len(sizes)) for sizes, _, _ in parts])
+        sizes, means = (np.concatenate([part[entry] for part in parts]) for entry in (0, 1))
+        covariances = np.stack([covariance for _, _, covariance in parts])
+        return cls(labels, places, sizes, means, covariances, _no_correction(covariances))
 
     @classmethod
     def from_moments(cls, moments: Float[np.ndarray, "entries entries"], num_outputs: int) -> SiteClasses:
@@ -65,9 +71,9 @@ class SiteClasses:
         within = moments[:size, :size] - means.T @ moments[size:, size:] @ means
         sizes = np.maximum(moments[0, size:], 0.0)
         covariance = within / moments[0, 0]
-        return cls(
-            sizes, means, covariance[None], _no_correction(np.broadcast_to(covariance, (num_outputs, size, size)))
-        )
+        none = _no_correction(np.broadcast_to(covariance, (num_outputs, size, size)))
+        labels = np.arange(num_outputs)
+        return cls(labels, 0 * labels, sizes, means, covariance[None], none)
 
     def corrected(self, weights: Weights, gradient: Weights) -> SiteClasses:
         """With the exact gradient at these weights."""
@@ -75,31 +81,74 @@ class SiteClasses:
 
     def in_basis(self, basis: Float[np.ndarray, "d d"]) -> SiteClasses:
         """For features @ basis."""
-        return SiteClasses(
-            self.sizes, self.means @ basis, basis.T @ self.covariances @ basis, basis.T @ self.correction
-        )
+        covariances = basis.T @ self.covariances @ basis
+        return replace(self, means=self.means @ basis, covariances=covariances, correction=basis.T @ self.correction)
 
     def linear_part(self, num_inputs: int) -> SiteClasses:
         """Of the constant and the inputs, which are the first features."""
         kept = slice(num_inputs + 1)
-        return SiteClasses(self.sizes, self.means[:, kept], self.covariances[:, kept, kept], self.correction[kept])
+        covariances = self.covariances[:, kept, kept]
+        return replace(self, means=self.means[:, kept], covariances=covariances, correction=self.correction[kept])
+
+    @property
+    def num_classes(self) -> int:
+        return max(self.correction.shape[1], 2)
+
+    @property
+    def class_sizes(self) -> Float[np.ndarray, " classes"]:
+        return np.bincount(self.labels, self.sizes, self.num_classes)
+
+    def at_keys(self, keys: Int[np.ndarray, " keys"]) -> tuple[np.ndarray, np.ndarray]:
+        """Sizes and means of the cells of these labels and places; a cell that is not there has no records."""
+        sizes, means = np.zeros(len(keys)), np.zeros((len(keys), self.means.shape[1]))
+        found = np.searchsorted(keys, self.keys)
+        sizes[found], means[found] = self.sizes, self.means
+        return sizes, means
+
+    @property
+    def keys(self) -> Int[np.ndarray, " cells"]:
+        return self.labels * MAX_GROUPS + self.places
+
+
+def _split_groups(
+    moments: Float[np.ndarray, "entries entries"], size: int
+) -> tuple[Float[np.ndarray, " groups"], Float[np.ndarray, "groups {size}"], Float[np.ndarray, "{size} {size}"]]:
+    """Sizes and means of the groups of a class, and the covariance within them; all with the constant."""
+    num_groups = len(moments) - size + 1
+    sizes = np.diag(moments)[:num_groups]
+    known = np.where(sizes > 0, sizes, 1.0)[:, None]
+    means = np.ones((num_groups, size))
+    means[:, 1:] = moments[:num_groups, num_groups:] / known
+    covariance = np.zeros((size, size))
+    within = moments[num_groups:, num_groups:] - (means[:, 1:].T * sizes) @ means[:, 1:]
+    covariance[1:, 1:] = within / max(np.sum(sizes), 1e-300)
+    return sizes, means, covariance
+
+
+def _places(num_groups: int) -> Int[np.ndarray, " groups"]:
+    """Fewer groups are spread over all places, so that those of other sites with similar scores have the same ones."""
+    return ((np.arange(num_groups) + 0.5) * MAX_GROUPS / num_groups).astype(np.int64)
 
 
 def pool(one: SiteClasses, other: SiteClasses) -> SiteClasses:
     """Of the records of both together, as one site. Means are subtracted before they are multiplied, so that no digits
     are lost where they are far from 0."""
-    sizes = one.sizes + other.sizes
+    keys = np.union1d(one.keys, other.keys)
+    (size, mean), (other_size, other_mean) = one.at_keys(keys), other.at_keys(keys)
+    sizes = size + other_size
     known = np.where(sizes > 0, sizes, 1.0)
-    difference = other.means - one.means
-    means = one.means + (other.sizes / known)[:, None] * difference
-    between = (one.sizes * other.sizes / known)[:, None, None] * difference[:, :, None] * difference[:, None]
-    if len(one.covariances) == 1:  # common to all classes
-        within = np.sum(one.sizes) * one.covariances + np.sum(other.sizes) * other.covariances
-        covariances = (within + np.sum(between, axis=0)) / np.sum(sizes)
-    else:
-        within = one.sizes[:, None, None] * one.covariances + other.sizes[:, None, None] * other.covariances
-        covariances = (within + between) / known[:, None, None]
-    return SiteClasses(sizes, means, covariances, one.correction + other.correction)
+    difference = other_mean - mean
+    means = mean + (other_size / known)[:, None] * difference
+    spread = size * other_size / known
+    labels = keys // MAX_GROUPS
+    weights = [site.class_sizes if len(site.covariances) > 1 else np.sum(site.sizes)[None] for site in (one, other)]
+    scatter = weights[0][:, None, None] * one.covariances + weights[1][:, None, None] * other.covariances
+    for matrix in range(len(scatter)):
+        own = labels == matrix if len(scatter) > 1 else slice(None)
+        scatter[matrix] += (difference[own].T * spread[own]) @ difference[own]
+    total = weights[0] + weights[1]
+    covariances = scatter / np.where(total > 0, total, 1.0)[:, None, None]
+    return SiteClasses(labels, keys % MAX_GROUPS, sizes, means, covariances, one.correction + other.correction)
 
 
 def _no_correction(of_classes: Float[np.ndarray, "classes d d"]) -> Weights:
@@ -119,7 +168,7 @@ class Slope:
 
 @dataclass(frozen=True)
 class ClassLikelihood:
-    """A cell is a class at a site. `which` is the covariance of a cell."""
+    """A cell is a group of records of one class at a site. `which` is the covariance of a cell."""
 
     sizes: Float[np.ndarray, " cells"]
     targets: Float[np.ndarray, "cells logits"]
@@ -154,13 +203,11 @@ def stack(sites: Sequence[SiteClasses]) -> ClassLikelihood:
     cells, matrices = [], []
     num_matrices = 0
     for site in sites:
-        num_classes, num_logits = len(site.sizes), site.correction.shape[1]
-        targets = np.eye(num_classes)[:, num_classes - num_logits :]
+        targets = np.eye(site.num_classes)[:, -site.correction.shape[1] :]
         common = len(site.covariances) == 1
-        for label in np.flatnonzero(site.sizes > MIN_CLASS_SHARE * np.max(site.sizes)):
-            cells.append(
-                (site.sizes[label], targets[label], site.means[label], num_matrices + (0 if common else label))
-            )
+        for cell in np.flatnonzero(site.sizes > MIN_CLASS_SHARE * np.max(site.sizes)):
+            label = site.labels[cell]
+            cells.append((site.sizes[cell], targets[label], site.means[cell], num_matrices + (0 if common else label)))
         matrices.append(site.covariances)
         num_matrices += len(site.covariances)
     sizes, targets, means, which = (np.asarray(part) for part in zip(*cells, strict=True))

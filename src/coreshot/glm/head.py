@@ -18,7 +18,7 @@ import scipy.linalg
 from jaxtyping import Float, Int
 
 from coreshot.glm.class_likelihood import stack
-from coreshot.glm.logistic import UNDAMPED, balance, damp, find_mode, find_precisions
+from coreshot.glm.logistic import balance, find_mode, find_precisions
 from coreshot.glm.polynomials import Polynomials
 from coreshot.glm.summary import Summary
 
@@ -37,6 +37,7 @@ class Head:
     slopes: Float[np.ndarray, "slopes logits"]
     intercepts: Float[np.ndarray, " logits"]
     roots: Float[np.ndarray, "logits slopes slopes"]  # the variance of a logit is |root features|^2
+    usual_variances: Float[np.ndarray, " logits"]  # its mean over the records
     leverage_root: Float[np.ndarray, "slopes slopes"]  # the same for least squares with noise of variance 1
     noise_variance: float  # of a quantity; 1 for classes
     usual_novelty: float  # root mean square of |leverage_root features| over the records
@@ -134,7 +135,8 @@ def _fit_quantity(centred: Centred, basis: np.ndarray, like: Head | None) -> Hea
     noise = _residual(centred, slopes) / (centred.count * outputs)
     root = _inverse(factor)
     intercepts = centred.label_sums / centred.count
-    return Head(basis, slopes, intercepts, np.sqrt(noise) * root[None], root, noise, _usual(centred, root), log_ridges)
+    roots, usual = np.sqrt(noise) * root[None], _usual(centred, root)
+    return Head(basis, slopes, intercepts, roots, np.zeros(outputs), root, noise, usual, log_ridges)
 
 
 def _usual(centred: Centred, root: Float[np.ndarray, "slopes slopes"]) -> float:
@@ -150,10 +152,8 @@ def _fit_classes(centred: Centred, sums: Summary, basis: np.ndarray, like: Head 
         log_ridges, start = like.log_ridges, np.concatenate([like.intercepts[None], like.slopes])
     mode = find_mode(likelihood, np.exp(log_ridges)[centred.groups], start)
     roots = np.stack([_inverse(_cholesky(block[1:, 1:])) for block in mode.precisions])
-    damping = damp(np.asarray([np.sum((root @ centred.gram) * root) for root in roots]) / centred.count)
-    weights = mode.weights / damping**UNDAMPED
-    # Predictions damp logits by their variance, so mean probabilities are balanced with damped slopes.
-    intercepts = balance(likelihood, damping * weights) / damping
+    variances = np.asarray([np.sum((root @ centred.gram) * root) for root in roots]) / centred.count
+    intercepts = balance(likelihood, mode.weights)
     leverage_root = _inverse(_factor(centred.gram, np.exp(log_ridges)[centred.groups]))
     usual = _usual(centred, leverage_root)
-    return Head(basis, weights[1:], intercepts, roots, leverage_root, 1.0, usual, log_ridges)
+    return Head(basis, mode.weights[1:], intercepts, roots, variances, leverage_root, 1.0, usual, log_ridges)

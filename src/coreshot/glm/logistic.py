@@ -4,8 +4,9 @@ The mode is found by Newton's method; with more than two classes each step is so
 precision is the fixed point of the evidence (MacKay, "Bayesian Interpolation", 1992): the number of well-determined
 weights of a group over the sum of their squares. Laplace's approximation makes that too large where classes are nearly
 separable, so it is multiplied by PRIOR_FACTORS. Predictions damp a logit by its variance, so that a record unlike those
-of the sites has an uncertain prediction. With such a prior, the damping of a usual record is too much: UNDAMPED of it,
-as a power, is taken back. Both are the best of the grid of benchmarks/table_constants.py, on the development tables.
+of the sites has an uncertain prediction. The variance of usual records, up to SPARED times their mean, does not count:
+damped by it, mean probabilities of a rare class would not be its share. Both are the best of the grid of
+benchmarks/table_constants.py, on the development tables.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ INTERCEPT_PRECISION = 1e-3
 FIRST_PRECISION = 10.0
 SMALLEST_PRECISION, LARGEST_PRECISION = 0.1, 1e6
 PRIOR_FACTORS = (0.5, 0.5, 0.5)  # of inputs, products of two, higher degrees
-UNDAMPED = 1.0
+SPARED = 2.0
 MAX_UPDATES = 12  # of prior precisions
 UPDATED = 0.1  # a smaller change of their logarithms ends the search
 STEPS_BETWEEN_UPDATES = 6
@@ -134,10 +135,10 @@ def _newton_step(
     return step
 
 
-def damp(variance: Float[np.ndarray, ...]) -> Float[np.ndarray, ...]:
-    """The factor of a logit whose variance is averaged over (MacKay, "The evidence framework applied to classification
-    networks", 1992)."""
-    return 1 / np.sqrt(1 + np.pi / 8 * variance)
+def damp(variance: Float[np.ndarray, "n logits"], usual: Float[np.ndarray, " logits"]) -> Float[np.ndarray, "n logits"]:
+    """The factor of a logit whose variance, beyond that of usual records, is averaged over (MacKay, "The evidence
+    framework applied to classification networks", 1992)."""
+    return 1 / np.sqrt(1 + np.pi / 8 * np.maximum(variance - SPARED * usual, 0.0))
 
 
 def balance(likelihood: ClassLikelihood, weights: Weights) -> Float[np.ndarray, " logits"]:

@@ -17,7 +17,7 @@ from coreshot.types import Kind, Points, Predictive
 
 CHUNK = 8192  # records at once
 
-_ARRAYS = ("basis", "slopes", "intercepts", "roots", "leverage_root")
+_ARRAYS = ("basis", "slopes", "intercepts", "roots", "usual_variances", "leverage_root")
 _NUMBERS = ("noise_variance", "usual_novelty")
 
 
@@ -32,7 +32,8 @@ class GlmPosterior:
     @classmethod
     def from_arrays(cls, polynomials: Polynomials, kind: Kind, arrays: Mapping[str, np.ndarray]) -> GlmPosterior:
         """The inverse of `arrays`."""
-        values: dict[str, Any] = {name: np.asarray(arrays[name], np.float64) for name in _ARRAYS}
+        known = {"usual_variances": np.zeros(len(arrays["roots"])), **arrays}  # a model of before has none
+        values: dict[str, Any] = {name: np.asarray(known[name], np.float64) for name in _ARRAYS}
         values |= {name: float(arrays[name]) for name in _NUMBERS}
         head = Head(**values, log_ridges=arrays["log_ridges"])
         return cls(polynomials, kind, head)
@@ -79,7 +80,7 @@ class GlmPosterior:
     def _log_probabilities(
         self, mean: Float[np.ndarray, "n logits"], variance: Float[np.ndarray, "n logits"]
     ) -> Float[np.ndarray, "n classes"]:
-        logits = mean * damp(variance)
+        logits = mean * damp(variance, self.head.usual_variances)
         if logits.shape[1] == 1:
             return -np.logaddexp(0, np.concatenate([logits, -logits], axis=1))
         return scipy.special.log_softmax(logits, axis=1)

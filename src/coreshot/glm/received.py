@@ -24,9 +24,10 @@ from coreshot.errors import CoreshotError
 from coreshot.glm.class_likelihood import SiteClasses, Weights, pool
 from coreshot.glm.local_fit import LocalFit
 from coreshot.glm.polynomials import Polynomials
+from coreshot.glm.score_groups import MAX_GROUPS
 from coreshot.glm.summary import Correct, Summary, add_summaries
 from coreshot.spectral.coreset import Moments
-from coreshot.wire.factor_coding import decode_factor
+from coreshot.wire.factor_coding import coded_columns, decode_factor
 
 NUM_GROUPS = 64  # into which the names of more sites are hashed
 LARGEST = 1e15  # the largest sum, weight or gradient that is believed
@@ -83,17 +84,27 @@ def decode_summary(
     codes: Mapping[str, bytes], polynomials: Polynomials, num_outputs: int, correct: Correct | None, where: str
 ) -> Summary:
     size = polynomials.dimension
-    sizes = {name: size + num_outputs if name == "moments" else size for name in codes}
-    factors = {name: decode_factor(codes[name], sizes[name], where) for name in codes}
+    columns = {name: size + num_outputs if name == "moments" else _num_columns(codes[name], size) for name in codes}
+    factors = {name: decode_factor(codes[name], columns[name], where) for name in codes}
     if max(np.max(np.abs(factor), initial=0) for factor in factors.values()) ** 2 > LARGEST:
         raise CoreshotError(f"{where}: its sums are larger than {LARGEST:g}; distill it again.")
     matrices = {name: factor.T @ factor for name, factor in factors.items()}
-    if sum(matrix[0, 0] for matrix in matrices.values()) < 0.5:
+    if sum(np.trace(matrix[: columns[name] - size + 1]) for name, matrix in matrices.items()) < 0.5:
         raise CoreshotError(f"{where}: stands for no records; distill it again.")
     if "moments" in matrices:
         return Summary.from_moments(matrices["moments"], num_outputs, correct)
     assert correct is not None
-    return Summary.from_class_moments(np.stack([matrices[f"class_{label}"] for label in range(len(matrices))]), correct)
+    for name, factor in factors.items():
+        groups = factor[: columns[name] - size + 1, : columns[name] - size + 1]
+        if np.any(groups - np.diag(np.diag(groups))):
+            raise CoreshotError(f"{where}: a record of it is in two groups; distill it again.")
+    class_moments = [matrices[f"class_{label}"] for label in range(len(matrices))]
+    return Summary.from_class_moments(class_moments, size, correct)
+
+
+def _num_columns(code: bytes, size: int) -> int:
+    """Of a class with groups: their number is what its columns are more than its features."""
+    return int(np.clip(coded_columns(code), size, size + MAX_GROUPS - 1))
 
 
 def _check_weight(summary: Summary, where: str) -> None:

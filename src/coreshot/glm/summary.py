@@ -4,10 +4,10 @@
 |----------------|------------------------------------------------------------------------------------------|
 | [1, phi, y]    | a record: the constant, its features, its one-hot label or target                        |
 | S              | moments: the sum of products of all entries of [1, phi, y]                               |
-| S_c            | class moments: the sum of products of all entries of [1, phi] over the records of class c |
+| S_c            | class moments: the same of [1, phi], or of [g, phi] (`score_groups`), for each class       |
 
-Moments of several sites are added. Of classes, what each site says is kept beside that of the others: its records of a
-class are one Gaussian of a mixture.
+Moments of several sites are added. Of classes, what each site says is kept beside that of the others: the
+groups of its records are the Gaussians of a mixture.
 """
 
 from __future__ import annotations
@@ -16,10 +16,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
 from coreshot.glm.class_likelihood import SiteClasses
 from coreshot.glm.polynomials import Polynomials
+from coreshot.glm.score_groups import join_all
 from coreshot.spectral.coreset import Moments
 
 Correct = Callable[[SiteClasses], SiteClasses]  # makes the gradient at the site's own fit exact
@@ -34,10 +35,10 @@ class Summary:
     num_outputs: int
 
     @classmethod
-    def from_class_moments(cls, class_moments: Float[np.ndarray, "classes d d"], correct: Correct) -> Summary:
-        """Of one site: a covariance for each class."""
-        site = correct(SiteClasses.from_class_moments(class_moments))
-        return cls(join_class_moments(class_moments), (site,), len(class_moments))
+    def from_class_moments(cls, class_moments: Sequence[np.ndarray], size: int, correct: Correct) -> Summary:
+        """Of one site: a covariance for each class, and perhaps groups."""
+        site = correct(SiteClasses.from_class_moments(class_moments, size))
+        return cls(join_class_moments(join_all(class_moments, size)), (site,), len(class_moments))
 
     @classmethod
     def from_moments(
@@ -99,9 +100,18 @@ def collect_moments(
 
 
 def collect_class_moments(
-    features: Float[np.ndarray, "n d"], labels: Float[np.ndarray, "n classes"]
-) -> Float[np.ndarray, "classes d d"]:
-    return np.stack([(features * share[:, None]).T @ features for share in labels.T])
+    features: Float[np.ndarray, "n d"],
+    labels: Int[np.ndarray, " n"],
+    groups: Int[np.ndarray, " n"],
+    num_groups: Sequence[int],  # of each class
+) -> list[np.ndarray]:
+    """Of each class, the sum of products of [g, phi]."""
+    found = []
+    for label, count in enumerate(num_groups):
+        own = labels == label
+        written = np.concatenate([np.eye(count)[groups[own]], features[own, 1:]], axis=1)
+        found.append(written.T @ written)
+    return found
 
 
 def join_class_moments(class_moments: Float[np.ndarray, "classes d d"]) -> Float[np.ndarray, "entries entries"]:

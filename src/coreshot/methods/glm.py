@@ -6,8 +6,9 @@ columns and on products of them (`coreshot.glm.polynomials`). What a site sends,
 | array of a message        | meaning                                                        | coreshot.glm |
 |---------------------------|----------------------------------------------------------------|--------------|
 | center, scale             | mean and deviation of each input; features are of (x - center) / scale |      |
-| class_0, class_1, ...     | of each class, sums of products of features; or, of a quantity | summary      |
-| moments                   | or many classes, sums of products of features and labels       | summary      |
+| class_0, class_1, ...     | of each class, sums of products of features, and of two        | summary,     |
+|                           | classes the sums of groups with similar scores                 | score_groups |
+| moments                   | or, of a quantity or many classes, sums of products of features and labels | |
 | weights, gradient         | the site's own fit, and the slope of its log likelihood there  | local_fit    |
 | loss                      | what rounding changes in the site's own predictions, on average | this file   |
 
@@ -32,7 +33,9 @@ from coreshot.glm.local_fit import LocalFit
 from coreshot.glm.polynomials import Polynomials, choose_terms
 from coreshot.glm.posterior import GlmPosterior
 from coreshot.glm.received import LARGEST, SiteMessage, add_sites, decode_summary, read_site
-from coreshot.glm.site import CHUNK, SiteSums, center_and_scale, sorted_records, sum_records
+from coreshot.glm.score_groups import MAX_GROUPS, MIN_RECORDS
+from coreshot.glm.site import CHUNK, Detail, SiteSums, center_and_scale, sorted_records, sum_records
+from coreshot.glm.summary import Summary
 from coreshot.inference.protocol import Info
 from coreshot.methods.one_round import OneRoundMethod, answer_each, check_arrived, exchange_once
 from coreshot.methods.protocol import Answers, Claim, MethodCost, OnChunk, PointInference
@@ -80,7 +83,11 @@ class Glm(OneRoundMethod):
     def releases(self, model: Model) -> tuple[Release, ...]:
         sums = "sums of products of all pairs of the records' features and labels"
         if model.kind == "classification":
-            sums = f"{sums}, for each class, and a logistic regression of the records with its gradient"
+            groups = (
+                f"(of two classes, with the mean of each of up to {MAX_GROUPS} groups of at least {MIN_RECORDS} "
+                "records with similar scores)"
+            )
+            sums = f"{sums}, for each class {groups}, and a logistic regression of the records with its gradient"
         return (Release("statistics", sums),)
 
     def polynomials(self, model: Model) -> Polynomials:
@@ -167,35 +174,32 @@ class Glm(OneRoundMethod):
     def _coded(
         self, model: Model, polynomials: Polynomials, sums: SiteSums, x: Float[np.ndarray, "n inputs"]
     ) -> tuple[dict[str, bytes], float]:
-        """A matrix for each class, where these are few enough bytes, or one for all; and what rounding changes."""
+        """As much detail as has few enough bytes; and what rounding changes."""
         if model.kind == "regression":
-            return self._rounded(model, polynomials, sums, {"moments": sums.moments}, x, self.max_bytes)
-        matrices = {f"class_{label}": moments for label, moments in enumerate(sums.class_moments)}
-        if model.num_outputs == 2:
-            return self._rounded(model, polynomials, sums, matrices, x, self.max_bytes)
-        limit = _class_bytes(polynomials.dimension, model)
-        limit = limit if self.max_bytes is None else min(limit, self.max_bytes)
-        found = self._rounded(model, polynomials, sums, matrices, x, None)
+            return self._rounded(model, polynomials, sums, "moments", x, self.max_bytes)
+        most, least, limit = _details(polynomials.dimension, model)
+        limit = min(limit, np.inf if self.max_bytes is None else self.max_bytes)
+        found = self._rounded(model, polynomials, sums, most, x, None)
         if _size(found[0]) <= limit:
             return found
-        return self._rounded(model, polynomials, sums, {"moments": sums.moments}, x, self.max_bytes)
+        return self._rounded(model, polynomials, sums, least, x, self.max_bytes)
 
     def _rounded(
         self,
         model: Model,
         polynomials: Polynomials,
         sums: SiteSums,
-        matrices: Mapping[str, np.ndarray],
+        detail: Detail,
         x: Float[np.ndarray, "n inputs"],
         max_bytes: int | None,
     ) -> tuple[dict[str, bytes], float]:
         """The coarsest code within the tolerance, or the finest within max_bytes; and what it changes."""
-        truth = GlmPosterior(polynomials, model.kind, fit_head(polynomials, sums.summary("moments" not in matrices)))
-        factors = {name: triangular_factor(matrix) for name, matrix in matrices.items()}
+        truth = GlmPosterior(polynomials, model.kind, fit_head(polynomials, sums.summary(detail)))
+        factors = {name: triangular_factor(matrix) for name, matrix in sums.matrices(detail).items()}
         correct = sums.fit.correct if sums.fit else None
 
         def attempt(bits: int) -> tuple[dict[str, bytes], float]:
-            codes = {name: _encode(name, factor, bits, model) for name, factor in factors.items()}
+            codes = {name: _encode(factor, bits, polynomials.dimension, detail) for name, factor in factors.items()}
             read = decode_summary(codes, polynomials, model.num_outputs, correct, "this site's message")
             changed = fit_head(polynomials, read, like=truth.head)
             return codes, float(np.mean(_changes(truth, replace(truth, head=changed), x)))
@@ -249,8 +253,7 @@ class Glm(OneRoundMethod):
         center, scale = center_and_scale(x)
         moved = (x - center) / scale
         read = content.summary(polynomials)
-        by_class = any(len(site.covariances) > 1 for site in read.sites)
-        exact = sum_records(model, polynomials, moved, y).summary(by_class)
+        exact = sum_records(model, polynomials, moved, y).summary(_detail(read))
         truth = fit_head(polynomials, exact.in_inputs(polynomials, center, scale))
         changed = fit_head(polynomials, read, like=truth)
         before, after = (GlmPosterior(polynomials, model.kind, head) for head in (truth, changed))
@@ -288,6 +291,20 @@ def _class_bytes(size: int, model: Model) -> int:
     return FILE_BYTES - 2 * 4 * size * _num_logits(model)
 
 
+def _details(size: int, model: Model) -> tuple[Detail, Detail, float]:
+    """The most and the least detail of classes, and the bytes up to which it is the most."""
+    return (
+        ("groups", "classes", np.inf) if model.num_outputs == 2 else ("classes", "moments", _class_bytes(size, model))
+    )
+
+
+def _detail(summary: Summary) -> Detail:
+    """Of a site that was read."""
+    if not summary.sites or len(summary.sites[0].covariances) == 1:
+        return "moments"
+    return "groups" if len(summary.sites[0].sizes) > summary.num_outputs else "classes"
+
+
 def _code_length(num_columns: int) -> int:
     """Of a coded matrix, about: its entries, and the histograms and steps before them."""
     return int(BYTES_PER_ENTRY * num_columns * (num_columns + 1) / 2) + num_columns + 150
@@ -298,11 +315,13 @@ def _num_logits(model: Model) -> int:
     return 0 if model.kind == "regression" else 1 if model.num_outputs == 2 else model.num_outputs
 
 
-def _encode(name: str, factor: Float[np.ndarray, "n n"], bits: int, model: Model) -> bytes:
+def _encode(factor: Float[np.ndarray, "n n"], bits: int, size: int, detail: Detail) -> bytes:
     fineness = np.full(len(factor), 2.0**-bits)
-    fineness[:1] = 2.0**-NUMBER_BITS
-    if name == "moments":
-        fineness[len(factor) - model.num_outputs :] *= 2.0**-LABEL_BITS
+    if detail == "moments":
+        fineness[:1] = 2.0**-NUMBER_BITS
+        fineness[size:] *= 2.0**-LABEL_BITS
+    else:
+        fineness[: len(factor) - size + 1] = 2.0**-NUMBER_BITS
     return encode_factor(factor, fineness)
 
 

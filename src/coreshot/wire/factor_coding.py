@@ -75,6 +75,11 @@ def decode_factor(data: bytes, num_columns: int, where: str) -> Float[np.ndarray
         raise CoreshotError(f"{where}: the coded matrix is damaged ({error}); distill it again.") from None
 
 
+def coded_columns(data: bytes) -> int:
+    """The number of columns that the code says; 0 of no code."""
+    return int.from_bytes(data[:2], "little")
+
+
 def _decode(data: bytes, num_columns: int) -> Float[np.ndarray, "n n"]:
     found, num_groups = struct.unpack_from("<HB", data)
     if found != num_columns or found > MAX_COLUMNS:
