@@ -23,10 +23,12 @@ from coreshot.study import Agreement, Study
 from coreshot.types import Kind, Predictive
 
 
-def choose_method(num_inputs: int, num_columns: int, num_features: int, max_bytes: int | None) -> Glm:
+def choose_method(may_be_missing: Bool[np.ndarray, " d"], num_features: int, max_bytes: int | None) -> Glm:
     """The default method of tables: the inputs, and products of the columns beside them."""
-    columns = tuple(range(num_columns))
-    return Glm(dimension=num_inputs + num_features, max_bytes=max_bytes, powers=columns, products=columns)
+    columns, num_columns = tuple(range(len(may_be_missing))), len(may_be_missing)
+    fills = tuple((int(entry), num_columns + place) for place, entry in enumerate(np.flatnonzero(may_be_missing)))
+    dimension = num_columns + len(fills) + num_features
+    return Glm(dimension=dimension, max_bytes=max_bytes, powers=columns, products=columns, fills=fills)
 
 
 class _SpectralEstimator(BaseEstimator):  # type: ignore[misc]
@@ -66,7 +68,7 @@ class _SpectralEstimator(BaseEstimator):  # type: ignore[misc]
             prior_precision=1.0,
             seed=int(self.seed),
         )
-        method = choose_method(inputs.shape[1], x.shape[1], num_features, self.max_bytes)
+        method = choose_method(self._may_be_missing, num_features, self.max_bytes)
         study = Study(agreement, Mlp(hidden=(), activation="relu"), method)
         names = np.zeros(len(x), int) if sites is None else np.unique(np.asarray(sites), return_inverse=True)[1]
         if len(names) != len(x):

@@ -78,6 +78,8 @@ def main(folder: Path, preset: str) -> None:
             folder / "run",
             "--quorum",
             "5",
+            "--join-seconds",
+            "200",
             "--answer-seconds",
             "300",
         ],

@@ -1,8 +1,8 @@
 """What a record of a study looks like: columns or pixels, with public ranges, so that scaling needs no private data.
 
 A number is scaled linearly from its range to [-1, 1], and so is a date. A category is one-hot; yes and no are 1 and -1.
-A missing value is 0 and, with `missing = "indicator"`, one more column says that it is missing: a model can then
-distinguish a hospital that does not measure something from patients with average values.
+A missing value is 0 and, with `missing = "indicator"` or "mean", one more column says that it is missing: a model can
+then distinguish a hospital that does not measure something from patients with average values.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ class Table:
     """Records are the rows of a table."""
 
     columns: Annotated[tuple[Column, ...], Field(min_length=1)]
-    missing: Literal["indicator", "zero", "refuse"] = "indicator"
+    missing: Literal["indicator", "mean", "zero", "refuse"] = "indicator"  # mean: glm fills numbers in
     missing_words: tuple[str, ...] = ()  # further cells that mean missing, in all columns, such as "NA" or "-9"
 
     def __post_init__(self) -> None:
@@ -142,8 +142,21 @@ class Table:
 
     @property
     def input_shape(self) -> tuple[int, ...]:
-        indicators = len(self.columns) if self.missing == "indicator" else 0
+        indicators = len(self.columns) if self.has_indicators else 0
         return (sum(column.width for column in self.columns) + indicators,)
+
+    @property
+    def has_indicators(self) -> bool:
+        return self.missing in ("indicator", "mean")
+
+    @property
+    def filled_inputs(self) -> tuple[tuple[int, int], ...]:
+        """Inputs whose missing cells are filled in, each with its indicator: those that are not one-hot."""
+        if self.missing != "mean":
+            return ()
+        ends = np.cumsum([column.width for column in self.columns]).tolist()
+        kinds = [column.kind for column in self.columns]
+        return tuple((end - 1, ends[-1] + index) for index, end in enumerate(ends) if kinds[index] != "category")
 
     @property
     def number_inputs(self) -> tuple[int, ...]:
@@ -178,7 +191,7 @@ class Table:
             parts.append(numbers)
             indicators.append(is_missing.astype(np.float32)[:, None])
             findings.append(finding)
-        if self.missing == "indicator":
+        if self.has_indicators:
             parts += indicators
         return np.concatenate(parts, axis=1), findings
 

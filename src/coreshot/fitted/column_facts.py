@@ -1,8 +1,8 @@
 """What sums over records say about the columns of a table: means, deviations, missing cells, relation to the target.
 
-Everything here is computed from a message, as anybody who has the message can do it. A missing cell is 0 in the sums,
-and an indicator counts it, so means and deviations are those of the cells that are there. Correlations count a missing
-cell as the mean of the others.
+Everything here is computed from a message, as anybody who has the message can do it. A missing cell is 0 in the sums
+(if it was filled in, that is undone), and an indicator counts it, so means and deviations are those of the cells that
+are there. Correlations count a missing cell as the mean of the others.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import numpy as np
 from jaxtyping import Float
 
 from coreshot.data.schema import Classes, Column, Quantity, Table
+from coreshot.glm.filling import Pairs, without_filling
 from coreshot.glm.polynomials import SMALLEST_DEVIATION
 from coreshot.glm.summary import Summary
 from coreshot.methods.protocol import Content
@@ -46,9 +47,10 @@ class InputSums:
         return self.joint[0, self.labels]
 
 
-def sums_of_summary(summary: Summary, num_inputs: int) -> InputSums:
+def sums_of_summary(summary: Summary, num_inputs: int, fills: Pairs) -> InputSums:
+    """Of one site."""
     order = [*range(num_inputs + 1), *range(summary.dimension, len(summary.moments))]
-    return InputSums(summary.moments[np.ix_(order, order)], num_inputs)
+    return InputSums(without_filling(summary.moments[np.ix_(order, order)], fills), num_inputs)
 
 
 def sums_of_moments(study: Study, content: Content) -> InputSums | None:
@@ -112,7 +114,7 @@ class _Place:
 def input_names(table: Table) -> list[str]:
     """Of all inputs, in their order; the indicators of missing cells come last."""
     names = [place.name for place in _places(table)]
-    if table.missing == "indicator":
+    if table.has_indicators:
         names += [f"{column.name} is missing" for column in table.columns]
     return names
 
@@ -120,7 +122,7 @@ def input_names(table: Table) -> list[str]:
 def _places(table: Table) -> Iterator[_Place]:
     entry, first_indicator = 1, 1 + len(table.column_inputs)
     for index, column in enumerate(table.columns):
-        indicator = first_indicator + index if table.missing == "indicator" else None
+        indicator = first_indicator + index if table.has_indicators else None
         for name, kind, bounds in _parts(column):
             yield _Place(name, kind, bounds, entry, indicator, column.kind == "category")
             entry += 1
@@ -139,7 +141,7 @@ def _parts(column: Column) -> Iterator[tuple[str, str, tuple[float, float]]]:
 def column_facts(table: Table, target: Classes | Quantity | None, sums: InputSums) -> list[ColumnFact]:
     is_classes = isinstance(target, Classes)
     facts = [_fact(place, sums, is_classes) for place in _places(table)]
-    if table.missing != "indicator":
+    if not table.has_indicators:
         known = {place.name: share for place, share in _known_missing(table, sums)}
         unknown = 0.0 if table.missing == "refuse" else None
         facts = [replace(fact, missing=known.get(fact.name, unknown)) for fact in facts]
@@ -214,7 +216,7 @@ def lone_records(table: Table, sums: InputSums, target: Classes | Quantity | Non
             present = sums.joint[0] if place.indicator is None else sums.joint[0] - sums.joint[place.indicator]
             groups.append((place.name, (present + own) / 2))
             groups.append((place.name.removesuffix("yes") + "no", (present - own) / 2))
-    if table.missing == "indicator":
+    if table.has_indicators:
         first = 1 + len(table.column_inputs)
         groups += [(f"{one.name} missing", sums.joint[first + index]) for index, one in enumerate(table.columns)]
     if isinstance(target, Classes):

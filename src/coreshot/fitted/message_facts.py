@@ -99,7 +99,10 @@ def _facts(
 def _facts_of_glm(study: Study, method: Glm, table: Table, message: Message, content: SiteMessage) -> MessageFacts:
     num_inputs = math.prod(study.agreement.input_shape)
     polynomials = method.polynomials(study.model)
-    sums, names = sums_of_summary(content.summary(polynomials), num_inputs), input_names(table)
+    sums, names = (
+        sums_of_summary(content.summary(polynomials), num_inputs, method.fills),
+        input_names(table),
+    )
     products = tuple(_product_name(term, names) for term in polynomials.terms if len(term) > 1)
     center, scale, weights = (np.asarray(message.arrays[name], np.float64) for name in ("center", "scale", "weights"))
     weights = polynomials.shifted_basis(center, scale) @ weights  # they are of (x - center) / scale

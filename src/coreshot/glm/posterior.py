@@ -10,6 +10,7 @@ import numpy as np
 import scipy.special
 from jaxtyping import Array, Float
 
+from coreshot.glm.filling import NOT_FILLED, Filling, Pairs
 from coreshot.glm.head import Head
 from coreshot.glm.logistic import damp
 from coreshot.glm.polynomials import Polynomials
@@ -28,21 +29,26 @@ class GlmPosterior:
     polynomials: Polynomials
     kind: Kind
     head: Head
+    filling: Filling = NOT_FILLED
 
     @classmethod
-    def from_arrays(cls, polynomials: Polynomials, kind: Kind, arrays: Mapping[str, np.ndarray]) -> GlmPosterior:
+    def from_arrays(
+        cls, polynomials: Polynomials, kind: Kind, arrays: Mapping[str, np.ndarray], fills: Pairs = ()
+    ) -> GlmPosterior:
         """The inverse of `arrays`."""
         known = {"usual_variances": np.zeros(len(arrays["roots"])), **arrays}  # a model of before has none
         values: dict[str, Any] = {name: np.asarray(known[name], np.float64) for name in _ARRAYS}
         values |= {name: float(arrays[name]) for name in _NUMBERS}
         head = Head(**values, log_ridges=arrays["log_ridges"])
-        return cls(polynomials, kind, head)
+        filled_with = tuple(arrays["fill_values"].tolist()) if fills else ()
+        return cls(polynomials, kind, head, Filling(fills, filled_with))
 
     def arrays(self) -> dict[str, np.ndarray]:
         """All but the polynomials, which the study names."""
         named = {name: np.asarray(vars(self.head)[name]) for name in _ARRAYS}
         numbers = {name: np.asarray(vars(self.head)[name]) for name in (*_NUMBERS, "log_ridges")}
-        return {**named, **numbers}
+        fills = {"fill_values": np.asarray(self.filling.values)} if self.filling.pairs else {}
+        return {**named, **numbers, **fills}
 
     @property
     def is_point_estimate(self) -> bool:
@@ -64,7 +70,8 @@ class GlmPosterior:
     def _features(self, x: Float[np.ndarray, "n ..."]) -> list[Float[np.ndarray, "_ slopes"]]:
         """Standardised, in chunks."""
         starts = range(0, max(len(x), 1), CHUNK)
-        return [(self.polynomials(x[first : first + CHUNK]) @ self.head.basis)[:, 1:] for first in starts]
+        filled = self.filling(x.reshape(len(x), -1))
+        return [(self.polynomials(filled[first : first + CHUNK]) @ self.head.basis)[:, 1:] for first in starts]
 
     def scores(
         self, x: Float[np.ndarray, "n ..."]

@@ -28,6 +28,7 @@ from jaxtyping import Array, Float
 
 from coreshot.config import Count, NonNegativeInt, Positive, settings
 from coreshot.errors import CoreshotError
+from coreshot.glm.filling import Filling
 from coreshot.glm.head import fit_head
 from coreshot.glm.local_fit import LocalFit
 from coreshot.glm.polynomials import Polynomials, choose_terms
@@ -79,6 +80,7 @@ class Glm(OneRoundMethod):
     tolerance: Positive = 0.002  # mean change of a site's predictions by rounding: of probabilities, or deviations
     powers: tuple[NonNegativeInt, ...] | None = None  # inputs that are numbers; a study file knows them from its table
     products: tuple[NonNegativeInt, ...] | None = None  # inputs that are multiplied with others; None: all
+    fills: tuple[tuple[NonNegativeInt, NonNegativeInt], ...] = ()  # inputs that are filled in, each with its indicator
 
     def releases(self, model: Model) -> tuple[Release, ...]:
         sums = "sums of products of all pairs of the records' features and labels"
@@ -94,8 +96,10 @@ class Glm(OneRoundMethod):
         num_inputs = int(np.prod(model.input_shape))
         every = tuple(range(num_inputs))
         powers, products = (every if chosen is None else chosen for chosen in (self.powers, self.products))
-        if max((*powers, *products), default=0) >= num_inputs:
-            raise CoreshotError(f"method glm: powers or products name an input beyond the {num_inputs}; mend them.")
+        if max((*powers, *products, *sum(self.fills, ())), default=0) >= num_inputs:
+            raise CoreshotError(
+                f"method glm: powers, products or fills name an input beyond the {num_inputs}; mend them."
+            )
         dimension = self.dimension or self.default_dimension(model)
         return Polynomials(choose_terms(num_inputs, powers, products, dimension))
 
@@ -159,7 +163,7 @@ class Glm(OneRoundMethod):
         return answer_each(clients, answer)
 
     def _arrays(self, model: Model, polynomials: Polynomials, points: Points) -> tuple[dict[str, Array], float, int]:
-        x, y = sorted_records(points)
+        x, y = self._filled_records(points)
         center, scale = center_and_scale(x)
         x = (x - center) / scale  # rounding is relative to what a site's own records spread
         sums = sum_records(model, polynomials, x, y)
@@ -170,6 +174,10 @@ class Glm(OneRoundMethod):
         arrays |= {name: jnp.asarray(array.astype(np.float32)) for name, array in plain.items()}
         arrays["loss"] = _one_number(loss)
         return arrays, loss, _size(codes)
+
+    def _filled_records(self, points: Points) -> tuple[Float[np.ndarray, "n inputs"], Float[np.ndarray, "n outputs"]]:
+        x, y = sorted_records(points)
+        return Filling.of_records(x, self.fills)(x), y
 
     def _coded(
         self, model: Model, polynomials: Polynomials, sums: SiteSums, x: Float[np.ndarray, "n inputs"]
@@ -249,7 +257,7 @@ class Glm(OneRoundMethod):
 
     def changes_by_rounding(self, model: Model, points: Points, content: SiteMessage) -> Float[np.ndarray, "n outputs"]:
         """What rounding changed in the site's own predictions, if the content is that of these records' message."""
-        polynomials, (x, y) = self.polynomials(model), sorted_records(points)
+        polynomials, (x, y) = self.polynomials(model), self._filled_records(points)
         center, scale = center_and_scale(x)
         moved = (x - center) / scale
         read = content.summary(polynomials)
@@ -274,10 +282,11 @@ class Glm(OneRoundMethod):
         if not state.sites:
             raise CoreshotError("fit: no client is left; add one.")
         sums = add_sites(state.sites, state.polynomials)
-        return GlmPosterior(state.polynomials, model.kind, fit_head(state.polynomials, sums)), {}
+        filling = Filling(self.fills, tuple(sums.gram[0, 1 + entry] / sums.num_examples for entry, _ in self.fills))
+        return GlmPosterior(state.polynomials, model.kind, fit_head(state.polynomials, sums), filling), {}
 
     def load_posterior(self, model: Model, shared_key: PRNGKey, arrays: Mapping[str, np.ndarray]) -> GlmPosterior:
-        return GlmPosterior.from_arrays(self.polynomials(model), model.kind, arrays)
+        return GlmPosterior.from_arrays(self.polynomials(model), model.kind, arrays, self.fills)
 
 
 def _shapes(size: int, model: Model) -> dict[str, tuple[int, ...]]:

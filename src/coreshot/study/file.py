@@ -127,9 +127,8 @@ def _for_table(method: Method, inputs: Table | Images, model: Model) -> Method:
         return method
     powers = inputs.number_inputs if method.powers is None else method.powers
     products = inputs.column_inputs if method.products is None else method.products
-    return replace(
-        method, powers=powers, products=products, dimension=method.dimension or method.default_dimension(model)
-    )
+    dimension = method.dimension or method.default_dimension(model)
+    return replace(method, powers=powers, products=products, fills=inputs.filled_inputs, dimension=dimension)
 
 
 def _table(values: Mapping[str, Any], where: str) -> Table:

@@ -80,7 +80,7 @@ def refuse_large(study: Study, num_records: int, max_bytes: float, how: str) -> 
 def describe_inputs(table: Table) -> Iterator[tuple[str, str, str, int, str, str]]:
     """For each column: name, kind, its range or the number of its values, inputs, what happens to other values, and
     whether most cells may be missing."""
-    indicator = 1 if table.missing == "indicator" else 0
+    indicator = 1 if table.has_indicators else 0
     for column in table.columns:
         yield (
             column.name,

@@ -63,9 +63,10 @@ seed = 0 # of the random features that everybody shares"""
 
 
 _TABLE = """[table]
-# indicator: a missing cell is 0, and another input says that it was missing.
-# zero: a missing cell is 0. refuse: no cell may be missing.
-missing = "indicator"
+# mean: a missing number counts as the mean of the site's others, and another input says that it was missing.
+# indicator: it counts as the middle of its range, and another input says so. zero: without that input.
+# refuse: no cell may be missing.
+missing = "mean"
 # missing_words = ["none", "unknown"] # what a category's cell says if it is not known; an empty cell is always missing
 
 # The kinds of a column:

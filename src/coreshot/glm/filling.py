@@ -1,0 +1,52 @@
+"""Missing numbers as the mean of those that are there, so that products with them do not depend on a public range.
+
+A missing number reaches a method as 0, the middle of its public range, beside an indicator that is 1. Where the range
+is far too wide, the middle is far from all records, and products with it are outliers. A site puts the mean of its own
+cells there; a new record gets the mean of all sites' records. The indicator stays, so that a linear term takes up
+whatever missing cells say.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float
+
+Pairs = tuple[tuple[int, int], ...]  # an input, and the input that is 1 where it is missing
+
+
+@dataclass(frozen=True)
+class Filling:
+    pairs: Pairs = ()
+    values: tuple[float, ...] = ()
+
+    @classmethod
+    def of_records(cls, x: Float[np.ndarray, "n inputs"], pairs: Pairs) -> Filling:
+        """The means of the cells that are there; 0 where none is."""
+        values = []
+        for entry, indicator in pairs:
+            present = x[x[:, indicator] < 0.5, entry]
+            values.append(float(np.mean(present)) if len(present) else 0.0)
+        return cls(pairs, tuple(values))
+
+    def __call__(self, x: Float[np.ndarray, "n inputs"]) -> Float[np.ndarray, "n inputs"]:
+        if not self.pairs:
+            return x
+        filled = x.copy()
+        for (entry, indicator), value in zip(self.pairs, self.values, strict=True):
+            filled[x[:, indicator] > 0.5, entry] = value
+        return filled
+
+
+NOT_FILLED = Filling()
+
+
+def without_filling(joint: Float[np.ndarray, "entries entries"], pairs: Pairs) -> Float[np.ndarray, "entries entries"]:
+    """One site's sums of products of [1, inputs, labels], as if a missing number were 0.
+
+    Filled cells do not move a mean, so that the mean of all is what they were filled with."""
+    change = np.eye(len(joint))
+    for entry, indicator in pairs:
+        change[1 + indicator, 1 + entry] = -joint[0, 1 + entry] / joint[0, 0]
+    return change.T @ joint @ change
