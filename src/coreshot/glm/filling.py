@@ -2,18 +2,22 @@
 
 A missing number reaches a method as 0, the middle of its public range, beside an indicator that is 1. Where the range
 is far too wide, the middle is far from all records, and products with it are outliers. A site puts the mean of its own
-cells there; a new record gets the mean of all sites' records. The indicator stays, so that a linear term takes up
-whatever missing cells say.
+cells there; a new record gets the mean of all sites' cells, and so do the records of a site that has no cell of a
+column at all. The indicator stays, so that a linear term takes up whatever missing cells say.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float
 
 Pairs = tuple[tuple[int, int], ...]  # an input, and the input that is 1 where it is missing
+
+ALL_MISSING = 1 - 1e-6  # the mean of an indicator from which on no cell is there
+PRESENT = 1e-3  # records; with fewer, a column has no mean
 
 
 @dataclass(frozen=True)
@@ -29,6 +33,26 @@ class Filling:
             present = x[x[:, indicator] < 0.5, entry]
             values.append(float(np.mean(present)) if len(present) else 0.0)
         return cls(pairs, tuple(values))
+
+    @classmethod
+    def of_sites(
+        cls, counts: Sequence[float], centers: Sequence[Float[np.ndarray, " inputs"]], pairs: Pairs
+    ) -> Filling:
+        """The means of all sites' cells. Centers are the means of each site's inputs, filled and indicators alike."""
+        values = []
+        for entry, indicator in pairs:
+            present = [count * (1 - center[indicator]) for count, center in zip(counts, centers, strict=True)]
+            total = sum(size * center[entry] for size, center in zip(present, centers, strict=True))
+            values.append(float(total / sum(present)) if sum(present) > PRESENT else 0.0)
+        return cls(pairs, tuple(values))
+
+    def center_of(self, center: Float[np.ndarray, " inputs"]) -> Float[np.ndarray, " inputs"]:
+        """A site's, with these values for the columns of which it has no cell."""
+        moved = center.copy()
+        for (entry, indicator), value in zip(self.pairs, self.values, strict=True):
+            if center[indicator] > ALL_MISSING:
+                moved[entry] = value
+        return moved
 
     def __call__(self, x: Float[np.ndarray, "n inputs"]) -> Float[np.ndarray, "n inputs"]:
         if not self.pairs:

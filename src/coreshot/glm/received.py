@@ -22,6 +22,7 @@ from jaxtyping import Float
 
 from coreshot.errors import CoreshotError
 from coreshot.glm.class_likelihood import SiteClasses, Weights, pool
+from coreshot.glm.filling import NOT_FILLED, Filling, Pairs
 from coreshot.glm.local_fit import LocalFit
 from coreshot.glm.polynomials import Polynomials
 from coreshot.glm.score_groups import MAX_GROUPS
@@ -50,11 +51,11 @@ class SiteMessage:
     def num_examples(self) -> float:
         return self.linear.num_examples
 
-    def summary(self, polynomials: Polynomials) -> Summary:
+    def summary(self, polynomials: Polynomials, filling: Filling = NOT_FILLED) -> Summary:
         """Decoded anew, and the same bits each time."""
         correct = None if self.correction is None else self._correct
         found = decode_summary(self.codes, polynomials, self.num_outputs, correct, "this message")
-        return found.in_inputs(polynomials, self.center, self.scale)
+        return found.in_inputs(polynomials, filling.center_of(self.center), self.scale)
 
     def _correct(self, site: SiteClasses) -> SiteClasses:
         assert self.correction is not None
@@ -115,22 +116,28 @@ def _check_weight(summary: Summary, where: str) -> None:
         raise CoreshotError(f"{where}: its fit has more weight than {count:,.0f} records give; distill it again.")
 
 
-def add_sites(sites: Mapping[str, SiteMessage], polynomials: Polynomials) -> Summary:
+def find_filling(sites: Mapping[str, SiteMessage], pairs: Pairs) -> Filling:
+    every = [sites[name] for name in sorted(sites)]
+    return Filling.of_sites([site.num_examples for site in every], [site.center for site in every], pairs)
+
+
+def add_sites(sites: Mapping[str, SiteMessage], polynomials: Polynomials, filling: Filling = NOT_FILLED) -> Summary:
     """Of all these sites together."""
     names = sorted(sites)
     if len(names) <= NUM_GROUPS:
-        return add_summaries([sites[name].summary(polynomials) for name in names])
+        return add_summaries([sites[name].summary(polynomials, filling) for name in names])
     groups: dict[int, list[str]] = {}
     for name in names:
         groups.setdefault(zlib.crc32(name.encode()) % NUM_GROUPS, []).append(name)
-    return add_summaries([_add_group([sites[name] for name in groups[key]], polynomials) for key in sorted(groups)])
+    parts = [[sites[name] for name in groups[key]] for key in sorted(groups)]
+    return add_summaries([_add_group(part, polynomials, filling) for part in parts])
 
 
-def _add_group(group: Sequence[SiteMessage], polynomials: Polynomials) -> Summary:
+def _add_group(group: Sequence[SiteMessage], polynomials: Polynomials, filling: Filling) -> Summary:
     """Sites with a covariance for each class are pooled with one another, and so are those with one for all."""
     moments, found = np.zeros(()), dict[int, SiteClasses]()
     for one in group:
-        summary = one.summary(polynomials)
+        summary = one.summary(polynomials, filling)
         moments = moments + summary.moments
         for site in summary.sites:
             kind = len(site.covariances)

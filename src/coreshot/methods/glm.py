@@ -33,7 +33,7 @@ from coreshot.glm.head import fit_head
 from coreshot.glm.local_fit import LocalFit
 from coreshot.glm.polynomials import Polynomials, choose_terms
 from coreshot.glm.posterior import GlmPosterior
-from coreshot.glm.received import LARGEST, SiteMessage, add_sites, decode_summary, read_site
+from coreshot.glm.received import LARGEST, SiteMessage, add_sites, decode_summary, find_filling, read_site
 from coreshot.glm.score_groups import MAX_GROUPS, MIN_RECORDS
 from coreshot.glm.site import CHUNK, Detail, SiteSums, center_and_scale, sorted_records, sum_records
 from coreshot.glm.summary import Summary
@@ -186,7 +186,8 @@ class Glm(OneRoundMethod):
         if model.kind == "regression":
             return self._rounded(model, polynomials, sums, "moments", x, self.max_bytes)
         most, least, limit = _details(polynomials.dimension, model)
-        limit = min(limit, np.inf if self.max_bytes is None else self.max_bytes)
+        if self.max_bytes is not None:
+            limit = min(limit, self.max_bytes - _fit_bytes(polynomials.dimension, model))
         found = self._rounded(model, polynomials, sums, most, x, None)
         if _size(found[0]) <= limit:
             return found
@@ -281,8 +282,8 @@ class Glm(OneRoundMethod):
     ) -> tuple[GlmPosterior, Info]:
         if not state.sites:
             raise CoreshotError("fit: no client is left; add one.")
-        sums = add_sites(state.sites, state.polynomials)
-        filling = Filling(self.fills, tuple(sums.gram[0, 1 + entry] / sums.num_examples for entry, _ in self.fills))
+        filling = find_filling(state.sites, self.fills)
+        sums = add_sites(state.sites, state.polynomials, filling)
         return GlmPosterior(state.polynomials, model.kind, fit_head(state.polynomials, sums), filling), {}
 
     def load_posterior(self, model: Model, shared_key: PRNGKey, arrays: Mapping[str, np.ndarray]) -> GlmPosterior:
@@ -296,8 +297,13 @@ def _shapes(size: int, model: Model) -> dict[str, tuple[int, ...]]:
 
 
 def _class_bytes(size: int, model: Model) -> int:
-    """What the fit, two float32 arrays, leaves for the matrices of more than two classes."""
-    return FILE_BYTES - 2 * 4 * size * _num_logits(model)
+    """What the fit leaves for the matrices of more than two classes."""
+    return FILE_BYTES - _fit_bytes(size, model)
+
+
+def _fit_bytes(size: int, model: Model) -> int:
+    """Two float32 arrays."""
+    return 2 * 4 * size * _num_logits(model)
 
 
 def _details(size: int, model: Model) -> tuple[Detail, Detail, float]:
