@@ -28,7 +28,7 @@ def choose_method(may_be_missing: Bool[np.ndarray, " d"], num_features: int, max
     columns, num_columns = tuple(range(len(may_be_missing))), len(may_be_missing)
     fills = tuple((int(entry), num_columns + place) for place, entry in enumerate(np.flatnonzero(may_be_missing)))
     dimension = num_columns + len(fills) + num_features
-    return Glm(dimension=dimension, max_bytes=max_bytes, powers=columns, products=columns, fills=fills)
+    return Glm(dimension=dimension, max_bytes=max_bytes, powers=columns, products=columns, fills=fills, winsorise=True)
 
 
 class _SpectralEstimator(BaseEstimator):  # type: ignore[misc]

@@ -37,7 +37,7 @@ def measure_loss(study: Study, content: Content, points: Points, sums: InputSums
     """A CoreshotError where the message was not made from these records."""
     if isinstance(content, SiteMessage | Moments):
         _check_count(points, content, where)
-    error = None if sums is None else _mean_error(sums, points, where)
+    error = None if sums is None else _mean_error(sums, _moved_inputs(study, content, points), points, where)
     if isinstance(study.method, Glm) and isinstance(content, SiteMessage):
         changes = study.method.changes_by_rounding(study.model, points, content)
     elif isinstance(study.method, Spectral) and isinstance(content, Moments):
@@ -55,8 +55,18 @@ def _check_count(points: Points, content: SiteMessage | Moments, where: str) -> 
         )
 
 
-def _mean_error(sums: InputSums, points: Points, where: str) -> float:
+def _moved_inputs(study: Study, content: Content, points: Points) -> Float[np.ndarray, "n inputs"]:
+    """Inside the limits that a message names; missing cells as they are."""
     x = np.asarray(points.x, np.float64).reshape(points.num_points, -1)
+    if not isinstance(study.method, Glm) or not isinstance(content, SiteMessage) or content.limits is None:
+        return x
+    moved = content.limits(x)
+    for entry, indicator in study.method.fills:
+        moved[:, entry] = np.where(x[:, indicator] > 0.5, x[:, entry], moved[:, entry])
+    return moved
+
+
+def _mean_error(sums: InputSums, x: Float[np.ndarray, "n inputs"], points: Points, where: str) -> float:
     joint = np.concatenate([x, np.asarray(points.y, np.float64)], axis=1)
     difference = np.abs(sums.joint[0, 1:] / sums.count - np.mean(joint, axis=0))
     deviation = np.maximum(np.std(joint, axis=0), LEAST_DEVIATION)

@@ -20,6 +20,7 @@ from coreshot.fitted.column_facts import (
     target_fact,
 )
 from coreshot.glm.polynomials import Polynomials, Term
+from coreshot.glm.winsorising import TAIL
 from coreshot.methods.glm import Glm, SiteMessage, describe_loss
 from coreshot.methods.protocol import Content
 from coreshot.study import Study
@@ -46,6 +47,7 @@ class MessageFacts:
     products: tuple[str, ...] = ()
     slopes: Float[np.ndarray, "columns logits"] | None = None
     loss: float | None = None
+    is_winsorised: bool = False  # whether numbers far from the others were moved to limits that are in the message
 
     @property
     def num_records(self) -> int:
@@ -111,7 +113,15 @@ def _facts_of_glm(study: Study, method: Glm, table: Table, message: Message, con
         slopes = _slopes_at_mean(polynomials, weights, sums)[: len(table.column_inputs)]
     num_sums = _count_sums(polynomials.terms, frozenset(table.number_inputs), study.agreement.num_outputs)
     return _facts(
-        study, table, sums, polynomials.dimension, num_sums, products=products, slopes=slopes, loss=content.loss
+        study,
+        table,
+        sums,
+        polynomials.dimension,
+        num_sums,
+        products=products,
+        slopes=slopes,
+        loss=content.loss,
+        is_winsorised=content.limits is not None,
     )
 
 
@@ -183,6 +193,11 @@ def told(facts: MessageFacts) -> list[str]:
     if facts.loss is not None:
         loss = describe_loss(facts.kind, facts.loss)
         found.append(f"{loss[0].upper()}{loss[1:]}, by its header; the sums are as exact as that needs.")
+    if facts.is_winsorised:
+        found.append(
+            f"Of each number there are also two limits, from which its {TAIL:.0%} and {1 - TAIL:.0%} quantiles can be "
+            "read off; cells beyond the limits were moved to them, so means and deviations are of what was moved."
+        )
     return found
 
 

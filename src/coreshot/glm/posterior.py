@@ -14,6 +14,7 @@ from coreshot.glm.filling import NOT_FILLED, Filling, Pairs
 from coreshot.glm.head import Head
 from coreshot.glm.logistic import damp
 from coreshot.glm.polynomials import Polynomials
+from coreshot.glm.winsorising import Limits
 from coreshot.types import Kind, Points, Predictive
 
 CHUNK = 8192  # records at once
@@ -30,6 +31,7 @@ class GlmPosterior:
     kind: Kind
     head: Head
     filling: Filling = NOT_FILLED
+    limits: Limits | None = None  # inside which new records are moved
 
     @classmethod
     def from_arrays(
@@ -41,14 +43,16 @@ class GlmPosterior:
         values |= {name: float(arrays[name]) for name in _NUMBERS}
         head = Head(**values, log_ridges=arrays["log_ridges"])
         filled_with = tuple(arrays["fill_values"].tolist()) if fills else ()
-        return cls(polynomials, kind, head, Filling(fills, filled_with))
+        limits = Limits(*arrays["limits"]) if "limits" in arrays else None
+        return cls(polynomials, kind, head, Filling(fills, filled_with), limits)
 
     def arrays(self) -> dict[str, np.ndarray]:
         """All but the polynomials, which the study names."""
         named = {name: np.asarray(vars(self.head)[name]) for name in _ARRAYS}
         numbers = {name: np.asarray(vars(self.head)[name]) for name in (*_NUMBERS, "log_ridges")}
         fills = {"fill_values": np.asarray(self.filling.values)} if self.filling.pairs else {}
-        return {**named, **numbers, **fills}
+        limits = {"limits": np.stack([self.limits.lowest, self.limits.highest])} if self.limits is not None else {}
+        return {**named, **numbers, **fills, **limits}
 
     @property
     def is_point_estimate(self) -> bool:
@@ -58,19 +62,22 @@ class GlmPosterior:
         """None: a closed form has no samples."""
 
     def novelty(self, x: Float[Array | np.ndarray, "n ..."]) -> Float[np.ndarray, " n"]:
-        """How far an input is from the clients' records: the deviation of a linear fit there over that of a label."""
+        """How far an input is from the clients' records: the deviation of a linear fit there over that of a label.
+
+        Of the record as it is: one that is moved inside the limits would look like the others."""
         return np.concatenate(
-            [np.linalg.norm(part @ self.head.leverage_root.T, axis=1) for part in self._features(np.asarray(x))]
+            [np.linalg.norm(part @ self.head.leverage_root.T, axis=1) for part in self._features(np.asarray(x), None)]
         )
 
     def usual_novelty(self) -> float:
         """The root mean square novelty of the records that it was fitted to."""
         return self.head.usual_novelty
 
-    def _features(self, x: Float[np.ndarray, "n ..."]) -> list[Float[np.ndarray, "_ slopes"]]:
+    def _features(self, x: Float[np.ndarray, "n ..."], limits: Limits | None) -> list[Float[np.ndarray, "_ slopes"]]:
         """Standardised, in chunks."""
         starts = range(0, max(len(x), 1), CHUNK)
-        filled = self.filling(x.reshape(len(x), -1))
+        flat = x.reshape(len(x), -1)
+        filled = self.filling(flat if limits is None else limits(flat))
         return [(self.polynomials(filled[first : first + CHUNK]) @ self.head.basis)[:, 1:] for first in starts]
 
     def scores(
@@ -78,7 +85,7 @@ class GlmPosterior:
     ) -> tuple[Float[np.ndarray, "n logits"], Float[np.ndarray, "n logits"]]:
         """Mean and variance of each logit, or of each quantity."""
         means, variances = [], []
-        for features in self._features(np.asarray(x)):
+        for features in self._features(np.asarray(x), self.limits):
             means.append(features @ self.head.slopes + self.head.intercepts)
             variances.append(np.stack([np.sum((features @ root.T) ** 2, axis=1) for root in self.head.roots], axis=1))
         mean = np.concatenate(means)

@@ -27,6 +27,7 @@ from coreshot.glm.local_fit import LocalFit
 from coreshot.glm.polynomials import Polynomials
 from coreshot.glm.score_groups import MAX_GROUPS
 from coreshot.glm.summary import Correct, Summary, add_summaries
+from coreshot.glm.winsorising import Limits
 from coreshot.spectral.coreset import Moments
 from coreshot.wire.factor_coding import coded_columns, decode_factor
 
@@ -46,6 +47,7 @@ class SiteMessage:
     loss: float  # what rounding has changed in the site's own predictions
     linear: Moments  # of the inputs, as clients are compared
     largest_input: float = 0.0  # the largest of the root mean squares of its inputs
+    limits: Limits | None = None  # inside which its cells were moved; None of a study that does not winsorise
 
     @property
     def num_examples(self) -> float:
@@ -78,7 +80,9 @@ def read_site(
     largest = float(np.sqrt(np.max(np.diag(linear.gram)[1:], initial=0.0) / linear.num_examples))
     correction = own.sites[0].correction if own.sites else None
     moments = linear.linear_moments(len(center))
-    return SiteMessage(codes, center, scale, correction, num_outputs, float(arrays["loss"][0]), moments, largest)
+    limits = Limits(*arrays["limits"]) if "limits" in arrays else None
+    loss = float(arrays["loss"][0])
+    return SiteMessage(codes, center, scale, correction, num_outputs, loss, moments, largest, limits)
 
 
 def decode_summary(
@@ -119,6 +123,10 @@ def _check_weight(summary: Summary, where: str) -> None:
 def find_filling(sites: Mapping[str, SiteMessage], pairs: Pairs) -> Filling:
     every = [sites[name] for name in sorted(sites)]
     return Filling.of_sites([site.num_examples for site in every], [site.center for site in every], pairs)
+
+
+def find_limits(sites: Mapping[str, SiteMessage]) -> Limits:
+    return Limits.of_sites([site.limits for site in sites.values() if site.limits is not None])
 
 
 def add_sites(sites: Mapping[str, SiteMessage], polynomials: Polynomials, filling: Filling = NOT_FILLED) -> Summary:

@@ -10,6 +10,7 @@ columns and on products of them (`coreshot.glm.polynomials`). What a site sends,
 |                           | classes the sums of groups with similar scores                 | score_groups |
 | moments                   | or, of a quantity or many classes, sums of products of features and labels | |
 | weights, gradient         | the site's own fit, and the slope of its log likelihood there  | local_fit    |
+| limits                    | of each number, inside which its cells were moved              | winsorising  |
 | loss                      | what rounding changes in the site's own predictions, on average | this file   |
 
 Messages of before also have curvature, shares and offset, which are not used.
@@ -33,10 +34,11 @@ from coreshot.glm.head import fit_head
 from coreshot.glm.local_fit import LocalFit
 from coreshot.glm.polynomials import Polynomials, choose_terms
 from coreshot.glm.posterior import GlmPosterior
-from coreshot.glm.received import LARGEST, SiteMessage, add_sites, decode_summary, find_filling, read_site
+from coreshot.glm.received import LARGEST, SiteMessage, add_sites, decode_summary, find_filling, find_limits, read_site
 from coreshot.glm.score_groups import MAX_GROUPS, MIN_RECORDS
 from coreshot.glm.site import CHUNK, Detail, SiteSums, center_and_scale, sorted_records, sum_records
 from coreshot.glm.summary import Summary
+from coreshot.glm.winsorising import TAIL, Limits
 from coreshot.inference.protocol import Info
 from coreshot.methods.one_round import OneRoundMethod, answer_each, check_arrived, exchange_once
 from coreshot.methods.protocol import Answers, Claim, MethodCost, OnChunk, PointInference
@@ -81,6 +83,7 @@ class Glm(OneRoundMethod):
     powers: tuple[NonNegativeInt, ...] | None = None  # inputs that are numbers; a study file knows them from its table
     products: tuple[NonNegativeInt, ...] | None = None  # inputs that are multiplied with others; None: all
     fills: tuple[tuple[NonNegativeInt, NonNegativeInt], ...] = ()  # inputs that are filled in, each with its indicator
+    winsorise: bool = False  # whether cells of `powers` far from the others are moved to a limit
 
     def releases(self, model: Model) -> tuple[Release, ...]:
         sums = "sums of products of all pairs of the records' features and labels"
@@ -90,18 +93,23 @@ class Glm(OneRoundMethod):
                 "records with similar scores)"
             )
             sums = f"{sums}, for each class {groups}, and a logistic regression of the records with its gradient"
+        if self.winsorise:
+            sums += f"; of each number two limits, from its {TAIL:.0%} and {1 - TAIL:.0%} quantiles"
         return (Release("statistics", sums),)
 
     def polynomials(self, model: Model) -> Polynomials:
         num_inputs = int(np.prod(model.input_shape))
-        every = tuple(range(num_inputs))
-        powers, products = (every if chosen is None else chosen for chosen in (self.powers, self.products))
+        powers = self._numbers(num_inputs)
+        products = tuple(range(num_inputs)) if self.products is None else self.products
         if max((*powers, *products, *sum(self.fills, ())), default=0) >= num_inputs:
             raise CoreshotError(
                 f"method glm: powers, products or fills name an input beyond the {num_inputs}; mend them."
             )
         dimension = self.dimension or self.default_dimension(model)
         return Polynomials(choose_terms(num_inputs, powers, products, dimension))
+
+    def _numbers(self, num_inputs: int) -> tuple[int, ...]:
+        return tuple(range(num_inputs)) if self.powers is None else self.powers
 
     def default_dimension(self, model: Model) -> int:
         """Room for all inputs and for products of them, within max_bytes. A study file settles it, so that another
@@ -138,6 +146,8 @@ class Glm(OneRoundMethod):
         each = jnp.zeros((size, logits))
         inputs = jnp.zeros(int(np.prod(model.input_shape)))
         plain = {"weights": each, "gradient": each, "loss": _one_number(0.0), "center": inputs, "scale": inputs}
+        if self.winsorise:
+            plain["limits"] = jnp.stack([inputs, inputs])
         coded = {name: jnp.zeros(length, jnp.uint8) for name, length in lengths.items()}
         return Message("glm", 0, {**coded, **plain})
 
@@ -163,21 +173,29 @@ class Glm(OneRoundMethod):
         return answer_each(clients, answer)
 
     def _arrays(self, model: Model, polynomials: Polynomials, points: Points) -> tuple[dict[str, Array], float, int]:
-        x, y = self._filled_records(points)
+        x, y, limits = self._prepared_records(points)
         center, scale = center_and_scale(x)
         x = (x - center) / scale  # rounding is relative to what a site's own records spread
         sums = sum_records(model, polynomials, x, y)
         codes, loss = self._coded(model, polynomials, sums, x[:: -(-len(x) // MAX_CHECKED)])
         fit = sums.fit or LocalFit(*2 * (np.zeros((polynomials.dimension, 0)),))
         plain = {"weights": fit.weights, "gradient": fit.gradient, "center": center, "scale": scale}
+        if self.winsorise:
+            plain["limits"] = np.stack([limits.lowest, limits.highest])
         arrays = {name: jnp.asarray(np.frombuffer(code, np.uint8)) for name, code in codes.items()}
         arrays |= {name: jnp.asarray(array.astype(np.float32)) for name, array in plain.items()}
         arrays["loss"] = _one_number(loss)
         return arrays, loss, _size(codes)
 
-    def _filled_records(self, points: Points) -> tuple[Float[np.ndarray, "n inputs"], Float[np.ndarray, "n outputs"]]:
+    def _prepared_records(
+        self, points: Points
+    ) -> tuple[Float[np.ndarray, "n inputs"], Float[np.ndarray, "n outputs"], Limits]:
+        """Moved inside the site's own limits, then filled in with the means of what was moved."""
         x, y = sorted_records(points)
-        return Filling.of_records(x, self.fills)(x), y
+        numbers = self._numbers(x.shape[1]) if self.winsorise else ()
+        limits = Limits.of_records(x, numbers, self.fills)
+        x = limits(x)
+        return Filling.of_records(x, self.fills)(x), y, limits
 
     def _coded(
         self, model: Model, polynomials: Polynomials, sums: SiteSums, x: Float[np.ndarray, "n inputs"]
@@ -231,7 +249,7 @@ class Glm(OneRoundMethod):
     def read(self, model: Model, client: str, message: Message) -> SiteMessage:
         where, polynomials = f"client {client}, round {message.round}, {message.kind}", self.polynomials(model)
         arrays = {name: array for name, array in message.arrays.items() if name not in UNUSED}
-        shapes = _shapes(polynomials.dimension, model)
+        shapes = _shapes(polynomials.dimension, model, self.winsorise)
         coded = [name for name in arrays if name not in shapes]
         classes = {f"class_{label}" for label in range(model.num_outputs if _num_logits(model) else 0)}
         is_known = set(coded) == {"moments"} or (classes and set(coded) == classes)
@@ -247,7 +265,8 @@ class Glm(OneRoundMethod):
                 )
         found = {name: np.asarray(arrays[name], np.float64) for name in shapes}
         is_large = max(np.max(np.abs(array), initial=0) for array in found.values()) > LARGEST
-        if is_large or np.min(found["scale"]) < SMALLEST_SCALE or found["loss"][0] < 0:
+        is_inverted = self.winsorise and np.any(found["limits"][0] > found["limits"][1])
+        if is_large or is_inverted or np.min(found["scale"]) < SMALLEST_SCALE or found["loss"][0] < 0:
             raise CoreshotError(f"{where}: a number in it is out of range; distill it again.")
         fit = LocalFit(found["weights"], found["gradient"]) if _num_logits(model) else None
         codes = {name: np.asarray(arrays[name]).tobytes() for name in coded}
@@ -258,7 +277,7 @@ class Glm(OneRoundMethod):
 
     def changes_by_rounding(self, model: Model, points: Points, content: SiteMessage) -> Float[np.ndarray, "n outputs"]:
         """What rounding changed in the site's own predictions, if the content is that of these records' message."""
-        polynomials, (x, y) = self.polynomials(model), self._filled_records(points)
+        polynomials, (x, y, _) = self.polynomials(model), self._prepared_records(points)
         center, scale = center_and_scale(x)
         moved = (x - center) / scale
         read = content.summary(polynomials)
@@ -283,17 +302,19 @@ class Glm(OneRoundMethod):
         if not state.sites:
             raise CoreshotError("fit: no client is left; add one.")
         filling = find_filling(state.sites, self.fills)
+        limits = find_limits(state.sites) if self.winsorise else None
         sums = add_sites(state.sites, state.polynomials, filling)
-        return GlmPosterior(state.polynomials, model.kind, fit_head(state.polynomials, sums), filling), {}
+        return GlmPosterior(state.polynomials, model.kind, fit_head(state.polynomials, sums), filling, limits), {}
 
     def load_posterior(self, model: Model, shared_key: PRNGKey, arrays: Mapping[str, np.ndarray]) -> GlmPosterior:
         return GlmPosterior.from_arrays(self.polynomials(model), model.kind, arrays, self.fills)
 
 
-def _shapes(size: int, model: Model) -> dict[str, tuple[int, ...]]:
+def _shapes(size: int, model: Model, winsorise: bool) -> dict[str, tuple[int, ...]]:
     """Of the arrays of a message that are not coded."""
     each, inputs = (size, _num_logits(model)), (int(np.prod(model.input_shape)),)
-    return {"center": inputs, "scale": inputs, "weights": each, "gradient": each, "loss": (1,)}
+    limits: dict[str, tuple[int, ...]] = {"limits": (2, *inputs)} if winsorise else {}
+    return {"center": inputs, "scale": inputs, "weights": each, "gradient": each, "loss": (1,), **limits}
 
 
 def _class_bytes(size: int, model: Model) -> int:

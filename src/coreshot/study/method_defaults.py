@@ -12,6 +12,7 @@ _RANDOM_FEATURES = (
 _TABLE_METHOD = f"""# What a site computes and sends, once. See docs/learners.md for others.
 [method]
 name = "glm" # {{what}}, on the columns and products of them
+winsorise = true # a number far from the site's others counts as a limit, so that wrong cells weigh little
 # max_bytes = 9_000 # of a site's file, at most; without it, as many as predictions need
 # dimension = {{dimension}} # features: {{dimension}} columns with their categories are the least; then no products
 
