@@ -204,27 +204,16 @@ def test_the_page_shows_the_committed_rows(bench, project):
         tables.put_in_page(page, "other", "")
 
 
-def test_why_wide_ranges_change_the_dirty_table(bench, monkeypatch, tmp_path):
-    """By what is missing or out of range, which docs/tables.md says, and by nothing else."""
+@pytest.mark.parametrize("winsorise", [True, False])
+def test_ranges_matter_for_the_dirty_table_only_without_limits(bench, monkeypatch, tmp_path, winsorise):
+    """A cell without its decimal point is the end of the range: four times as far away where that is four times as
+    wide. With limits it is moved to the same place in both."""
     runs = bench("table_runs")
-    make = runs.dirty_table
+    template, setting = runs._template, f"winsorise = {str(winsorise).lower()}"
+    monkeypatch.setattr(runs, "_template", lambda text: template(text).replace("winsorise = true", setting))
     peers = {"linear": {}, "boosting": {}, "alone": {}}
-
-    def mended(seed):
-        table = make(seed)
-        for name in ("age", "bmi", "creatinine", "blood pressure"):
-            texts = [f"{cell:g}" for cell in table.cells[name]]
-            is_wrong = [not text or (name == "bmi" and float(text) > 60) for text in table.dirty[name]]
-            table.dirty[name][is_wrong] = np.asarray(texts, object)[is_wrong]
-        return table
-
-    def change():
-        found = [
-            runs.run_job(runs.Job("dirty CSV", "dirty test", 0, widen), tmp_path, peers)["ours"]["nll"]
-            for widen in (1.0, 4.0)
-        ]
-        return abs(found[1] - found[0])
-
-    assert change() > 0.005
-    monkeypatch.setattr(runs, "dirty_table", mended)
-    assert change() < 0.001
+    narrow, wide = (
+        runs.run_job(runs.Job("dirty CSV", "dirty test", 0, widen), tmp_path, peers)["ours"]["nll"]
+        for widen in (1.0, 4.0)
+    )
+    assert (abs(wide - narrow) < 0.001) == winsorise

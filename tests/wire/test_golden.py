@@ -67,11 +67,12 @@ def test_a_message_under_another_hash_is_byte_for_byte_the_same(golden):
     assert renamed(data, STUDY) != data
 
 
-@pytest.mark.parametrize("name", ["glm-1", "glm-2", "glm-3"])
+@pytest.mark.parametrize("name", ["glm-1", "glm-2", "glm-3", "glm-4"])
 def test_golden_tables_still_make_the_same_model(project, name):
     """Under the study's own hash: that of format 2. glm-1 has one covariance and the quadratic of a site's own fit;
-    glm-2 has a covariance for each class, glm-3 groups of records with similar scores. What the server makes of the
-    first two has changed with the likelihood, the prior and the damping: all files are read, two models are new."""
+    glm-2 has a covariance for each class, glm-3 groups of records with similar scores, glm-4 means of missing numbers
+    and limits of far ones. What the server makes of the first two has changed with the likelihood, the prior and the
+    damping: all files are read, two models are new."""
     folder = project / "tests" / "wire" / "golden" / name
     study, expected = read_study(folder / "study.toml"), json.loads((folder / "expected.json").read_text())
     assert study.hash == expected["study"]
