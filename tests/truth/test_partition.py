@@ -14,6 +14,11 @@ EXAMPLES = {
     "iid": {"num_partitions": 7},
     "dirichlet": {"num_partitions": 7, "alpha": 0.5},
     "pathological": {"num_partitions": 7, "num_classes_per_partition": 3},
+    "shard": {"num_partitions": 7},
+    "linear": {"num_partitions": 7},
+    "square": {"num_partitions": 7},
+    "exponential": {"num_partitions": 5},
+    "continuous": {"num_partitions": 7},
     "natural_id": {"partition_by": "writer_id"},
 }
 
