@@ -159,7 +159,7 @@ def _check_targets(values: object, where: str) -> np.ndarray:
     if targets.ndim != 2 or targets.shape[1] == 0 or targets.dtype.kind not in "biuf":
         raise CoreshotError(
             f"{where}: targets are an array {list(targets.shape)} of {targets.dtype}; "
-            "a regression has one number, or a row of them, for each record; without --task regression they are classes."
+            "a regression has one number, or a row of them, for each record; leave --task regression out for classes."
         )
     with np.errstate(over="ignore"):
         numbers = targets.astype(np.float32)
