@@ -112,17 +112,15 @@ def test_a_file_of_any_shape_and_any_classes(call, tmp_path):
     np.testing.assert_array_equal(np.asarray(data.test.y), np.eye(5)[labels[20:]])
 
 
-def test_vectors_have_no_picture(call, tmp_path):
+def test_vectors_have_a_picture_of_who_holds_what(call, tmp_path):
     x, y = np.random.default_rng(0).normal(size=(12, 4)), np.array(["ill", "well"] * 6)
     np.savez(tmp_path / "wards.npz", x=x, y=y, clients=np.arange(12) % 3)
     assert "3 training clients with 12 vectors" in call("data", "add", "wards", "--from", "wards.npz")[1]
     code, out, _ = call("data", "show", "wards")
-    assert (code, "picture" in out, "classes: 2 of 2: ill, well" in out) == (0, False, True)
-    facts = json.loads(call("data", "show", "wards", "--json")[1])
-    assert (facts["input_shape"], facts["class_names"], facts["picture"]) == ([4], ["ill", "well"], None)
-    code, _, errors = call("data", "show", "wards", "--picture", "a.png")
-    assert (code, is_one_line(errors)) == (2, True)
-    assert "wards holds vectors, which have no picture" in errors
+    assert (code, "picture: wards.png" in out, "classes: 2 of 2: ill, well" in out) == (0, True, True)
+    facts = json.loads(call("data", "show", "wards", "--picture", "a.png", "--json")[1])
+    assert (facts["input_shape"], facts["class_names"], facts["picture"]) == ([4], ["ill", "well"], "a.png")
+    assert (tmp_path / "a.png").read_bytes() == (tmp_path / "wards.png").read_bytes()
 
 
 def test_a_task_of_handwriting_refuses_a_general_set(call, tmp_path, draw_handwriting):
@@ -368,7 +366,8 @@ BAD = {
     "npz cut short": (cut(".npz"), r"a.npz: not a readable npz file"),
     "npz without labels": (
         npz_with(labels=None),
-        r"a.npz: there is no array 'labels' or 'y', only clients; save images or x, and labels or y",
+        r"a.npz: no array or column is called labels, label, y or the like; there are clients, images; "
+        r"say which has the labels with --labels NAME",
     ),
     "npz with fewer labels": (
         npz_with(labels=np.zeros(3, int)),
@@ -471,7 +470,7 @@ MISTAKES = {
     ),
     "partition without its number": (
         ("add", "mine", "--from", "a.json", "--partition", "iid"),
-        "--partition iid: the key 'num_partitions' is missing",
+        "--partition iid: how many clients? Say it with --clients, for example --clients 10.",
     ),
     "partition that cannot be": (
         ("add", "mine", "--from", "a.json", "--partition", "iid", "--set", "num_partitions=25"),

@@ -14,6 +14,11 @@ EXAMPLES = {
     "iid": {"num_partitions": 7},
     "dirichlet": {"num_partitions": 7, "alpha": 0.5},
     "pathological": {"num_partitions": 7, "num_classes_per_partition": 3},
+    "shard": {"num_partitions": 7},
+    "linear": {"num_partitions": 7},
+    "square": {"num_partitions": 7},
+    "exponential": {"num_partitions": 5},
+    "continuous": {"num_partitions": 7},
     "natural_id": {"partition_by": "writer_id"},
 }
 
@@ -35,8 +40,9 @@ def test_every_partitioner_is_tested(registered):
 @pytest.mark.parametrize("name", EXAMPLES)
 @pytest.mark.parametrize("changes", [{}, {"shuffle": False}, {"seed": 3}])
 def test_every_image_is_in_exactly_one_partition(name, changes):
-    parts = partition(name, **(changes if name != "natural_id" else {}))
-    assert len(parts) == 7
+    known = {field for field in changes if hasattr(PARTITIONERS[name], field)}
+    parts = partition(name, **{field: changes[field] for field in known})
+    assert len(parts) == EXAMPLES[name].get("num_partitions", 7)
     assert sorted(np.concatenate(list(parts.values())).tolist()) == list(range(2000))
 
 

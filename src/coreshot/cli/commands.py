@@ -1,4 +1,4 @@
-"""The program and the commands for presets: run, sweep, compare, list, show, report, demo.
+"""The program and the commands for presets: run, sweep, compare, list, show, new-preset, report, demo.
 
 Exit codes: 0 done; 2 a mistake of the user, with one sentence; 1 everything else: an unexpected error, a run that was
 stopped, or an audit that refutes a privacy guarantee.
@@ -25,6 +25,7 @@ from coreshot.cli.frontier import frontier
 from coreshot.cli.inspect import inspect
 from coreshot.cli.key import key_app
 from coreshot.cli.model import fit, forget
+from coreshot.cli.new_preset import new_preset
 from coreshot.cli.options import Overrides, PresetName, Seeds, parse_names, parse_seeds, parse_whole_numbers
 from coreshot.cli.output import Json, Markdown, make_table, print_grid, print_result, print_run, working
 from coreshot.cli.predict import predict
@@ -171,7 +172,8 @@ def compare(
     folder = out or Path("runs") / chosen.name
     keep_compiled()
     with working(as_json or markdown) as progress:
-        rows = per_client(run_presets([chosen], folder, parse_seeds(seeds), progress), chosen.task.num_clients)
+        rows = run_presets([chosen], folder, parse_seeds(seeds), progress)
+    rows = per_client(rows, len(chosen.task.make(chosen.seeds[0]).clients))
     drawing = draw_comparison(rows)
     for kind in ("png", "svg"):
         write_bytes(folder / f"compare.{kind}", render(drawing, kind))
@@ -208,6 +210,9 @@ def show_preset(preset: PresetName, overrides: Overrides = None, as_json: Json =
 
     values = load_preset(preset, overrides or ()).resolved
     print_result(values, as_json, tomli_w.dumps(values).rstrip("\n").split("\n"))
+
+
+app.command("new-preset")(new_preset)
 
 
 @app.command()

@@ -3,8 +3,8 @@
 from coreshot.data.digits import Digits
 from coreshot.data.federated import FederatedData as FederatedData
 from coreshot.data.federated import Task as Task
+from coreshot.data.federated_task import Federated
 from coreshot.data.handwriting.tasks import Emnist62, Unipen62
-from coreshot.data.stored_task import Federated
 from coreshot.data.synthetic import Moons, Regression
 
 TASKS = {

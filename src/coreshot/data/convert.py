@@ -6,7 +6,7 @@ import hashlib
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,10 +19,14 @@ from coreshot.data import TASKS
 from coreshot.data.handwriting.pixels import Background
 from coreshot.data.handwriting.preparation import HandwritingPreparation
 from coreshot.data.handwriting.tasks import Handwriting
-from coreshot.data.partition import PARTITIONERS, Partitioner
+from coreshot.data.holding_out import HoldingOut, Owner, in_order
+from coreshot.data.partition import PARTITIONERS, Continuous, Partitioner
 from coreshot.data.preparation import GeneralPreparation, Preparation
 from coreshot.data.readers import FILE_FORMATS, find_files
+from coreshot.data.readers.folders import list_images
 from coreshot.data.readers.protocol import Batch, SourceFile
+from coreshot.data.readers.reading import Reading
+from coreshot.data.scaling import measure
 from coreshot.data.store import (
     HOME_VARIABLE,
     ROLES,
@@ -38,16 +42,11 @@ from coreshot.data.store import (
 from coreshot.errors import CoreshotError
 from coreshot.progress import Progress, Silent
 from coreshot.storage import write_json
+from coreshot.types import Kind
 
 BYTES_AT_ONCE = 1 << 23  # of inputs, when they are sorted by client
 
-Owner = tuple[Role, str]
-Preparer = Callable[[Background | None], Preparation]
-
-PREPARATIONS: dict[str, Preparer] = {
-    "general": lambda background: GeneralPreparation(),
-    "handwriting": HandwritingPreparation,
-}
+PREPARATIONS = ("general", "handwriting")
 
 
 @dataclass(frozen=True)
@@ -61,10 +60,19 @@ class _Source:
     background: Background | None
     transpose: bool
     partitioner: Partitioner | None
+    kind: Kind
+    reading: Reading
+    holding_out: HoldingOut | None
 
     def origin(self) -> dict[str, Any]:
-        """What makes two data sets the same: the same files with the same options."""
+        """What makes two data sets the same: the same files with the same options.
+
+        Options that earlier versions did not have are there only where they were given.
+        """
         partition = None if self.partitioner is None else encode_named(PARTITIONERS, self.partitioner)
+        kind = {} if self.kind == "classification" else {"task": self.kind}
+        holding_out = {} if self.holding_out is None else {"holding_out": self.holding_out.options()}
+        reading = {"reading": self.reading.options()} if self.reading.options() else {}
         return {
             "sources": [_fingerprint(file) for file in self.files],
             "options": {
@@ -73,8 +81,16 @@ class _Source:
                 "background": self.background,
                 "transpose": self.transpose,
                 "partition": partition,
+                **kind,
+                **reading,
+                **holding_out,
             },
         }
+
+    def prepare(self) -> Preparation:
+        if self.preparation == "handwriting":
+            return HandwritingPreparation(self.background)
+        return GeneralPreparation(self.kind, self.reading.labels or "target")
 
 
 def add_data_set(
@@ -86,18 +102,34 @@ def add_data_set(
     background: Background | None = None,
     transpose: bool = False,
     partitioner: Partitioner | None = None,
+    kind: Kind = "classification",
+    reading: Reading | None = None,
+    holding_out: HoldingOut | None = None,
     progress: Progress | None = None,
 ) -> tuple[StoredData, bool]:
     """The data set, and whether it is new: the same files with the same options are not converted twice."""
     folder = data_home() / check_data_name(name)
-    form, files = find_files(source, form)
-    preparation = preparation or _default_preparation(name, form)
-    choose("preparation", preparation, PREPARATIONS, "--as")
+    form, files = find_files(source, form, reading)
+    preparation = preparation or (_default_preparation(name, form) if kind == "classification" else "general")
+    choose("preparation", preparation, dict.fromkeys(PREPARATIONS), "--as")
     if background is not None and preparation != "handwriting":
         raise CoreshotError(
             f"--background {background}: only handwriting has a background; leave it out, or add --as handwriting."
         )
-    read = _Source(source, form, files, preparation, background, transpose, partitioner)
+    if kind == "regression" and preparation == "handwriting":
+        raise CoreshotError("--task regression: handwriting has classes; leave one of --task and --as out.")
+    read = _Source(
+        source,
+        form,
+        files,
+        preparation,
+        background,
+        transpose,
+        partitioner,
+        kind,
+        reading or Reading(),
+        holding_out,
+    )
     origin = read.origin()
     if folder.exists():
         return _same_or_refuse(name, folder, origin), False
@@ -145,17 +177,25 @@ def _new_folder(name: str, folder: Path) -> Iterator[Path]:
 
 
 def _fingerprint(file: SourceFile) -> dict[str, Any]:
+    """Of a file; of a folder of images, that of their names and contents together."""
+    digest, size = hashlib.sha256(), 0
     try:
-        with file.path.open("rb") as opened:
-            digest = hashlib.file_digest(opened, "sha256").hexdigest()
+        for path in list_images(file.path) if file.path.is_dir() else [file.path]:
+            with path.open("rb") as opened:
+                found = hashlib.file_digest(opened, "sha256")
+            if path == file.path:
+                digest = found
+            else:
+                digest.update(path.name.encode() + b"\0" + found.digest())
+            size += path.stat().st_size
     except OSError as error:
         raise CoreshotError(f"{file.name}: cannot be read ({error.strerror}); check its permissions.") from None
-    return {"file": file.name, "bytes": file.path.stat().st_size, "sha256": digest}
+    return {"file": file.name, "bytes": size, "sha256": digest.hexdigest()}
 
 
 def _convert(folder: Path, source: _Source, progress: Progress) -> dict[str, Any]:
     """Writes inputs.npy and targets.npy into the folder; returns what the index says about them."""
-    preparation = PREPARATIONS[source.preparation](source.background)
+    preparation = source.prepare()
     unsorted = folder / "unsorted"
     with unsorted.open("wb") as spool:
         batches = _Batches(spool, preparation, source.partitioner)
@@ -167,13 +207,20 @@ def _convert(folder: Path, source: _Source, progress: Progress) -> dict[str, Any
         progress.end()
     labels = batches.labels(source.path.name)
     description, targets = preparation.describe(labels, source.path.name)
-    clients, owner = batches.owners() if source.partitioner is None else batches.partition(source.partitioner)
+    clients, owner = _assign(batches, source.partitioner, source.holding_out, description)
     order = np.argsort(owner, kind="stable")
     inputs: np.ndarray = np.memmap(unsorted, batches.input_type, "r", shape=(len(order), *description.input_shape))
     if source.transpose:
         description, inputs = _transpose(description, inputs)
     _write_inputs(folder / "inputs.npy", inputs, order, preparation)
     _write_targets(folder / "targets.npy", targets[order])
+    is_training = np.array([role != "test" for role, _ in clients])[owner[order]]
+    scaling = measure(
+        np.load(folder / "inputs.npy", mmap_mode="r"),
+        description.input_scale,
+        targets[order],
+        np.flatnonzero(is_training),
+    )
     unsorted.unlink()
     counts = np.bincount(owner, minlength=len(clients))
     starts = np.cumsum(counts) - counts
@@ -183,7 +230,34 @@ def _convert(folder: Path, source: _Source, progress: Progress) -> dict[str, Any
             {"name": client, "role": role, "start": int(start), "count": int(count)}
             for (role, client), start, count in zip(clients, starts, counts, strict=True)
         ],
+        "scaling": scaling.lists(),
     }
+
+
+def _assign(
+    batches: _Batches, partitioner: Partitioner | None, holding_out: HoldingOut | None, description: Description
+) -> tuple[list[Owner], np.ndarray]:
+    """Who holds which record: the source's clients or those of a partition, and what is held back for testing."""
+    owners, owner = batches.owners()
+    fraction = None if holding_out is None else holding_out.fraction
+    if partitioner is not None:
+        if holding_out is not None and fraction is not None:
+            owners, owner = holding_out.of_all(owners, owner)
+        by = getattr(partitioner, "partition_by", None)
+        if description.kind == "regression" and by == "label" and not isinstance(partitioner, Continuous):
+            raise CoreshotError(
+                "--partition: classes divide this partition, and a regression has none; use iid or continuous, or "
+                "another column with --set partition_by=NAME."
+            )
+        owners, owner = batches.partition(partitioner, owners, owner)
+    elif holding_out is not None and fraction is not None:
+        owners, owner = holding_out.of_each(owners, owner)
+    if holding_out is not None and fraction is None:
+        owners = holding_out.of_clients(owners)
+    owners, owner = in_order(owners, owner, ROLES)
+    if not any(role == "train" for role, _ in owners) and not any(role == "extra" for role, _ in owners):
+        raise CoreshotError("all records are for testing, and none for training; check the split.")
+    return _make_file_names(owners), owner
 
 
 def _transpose(description: Description, inputs: np.ndarray) -> tuple[Description, np.ndarray]:
@@ -209,8 +283,8 @@ class _Batches:
             raise CoreshotError(f"{batch.where}: there are no records; leave this client out or give it records.")
         if batch.client is None and self._needs_clients:
             raise CoreshotError(
-                f"{batch.where}: says nothing of clients (no array or column clients or writers); make clients, "
-                "for example with --partition dirichlet --set num_partitions=100 --set alpha=0.5."
+                f"{batch.where}: says nothing of clients (no array or column clients or writers); name it with "
+                "--clients NAME, or make clients, for example with --partition dirichlet --alpha 0.5 --clients 10."
             )
         if batch.client is not None and batch.is_complete:
             self._refuse_second(batch.role, batch.client, batch.where)
@@ -219,7 +293,7 @@ class _Batches:
         self._spool.write(np.ascontiguousarray(inputs).tobytes())
         self._labels.append(labels)
         self._sizes.append((batch.role, batch.client, len(labels)))
-        self._columns.append({} if self._needs_clients else {**batch.columns, "label": labels})
+        self._columns.append({} if self._needs_clients else {**batch.columns, "label": _one_column(labels)})
 
     def _refuse_second(self, role: Role, client: str, where: str) -> None:
         if (role, client) in self._complete:
@@ -235,16 +309,16 @@ class _Batches:
         return np.concatenate(self._labels)
 
     def owners(self) -> tuple[list[Owner], np.ndarray]:
-        """Everyone who holds records, training clients first, and the number of the holder of each record."""
+        """Everyone who holds records, in the order of the source, and the number of the holder of each record."""
         present = dict.fromkeys((role, str(client)) for role, client, _ in self._sizes)
-        ordered = sorted(present, key=lambda owner: ROLES.index(owner[0]))
-        number = {owner: index for index, owner in enumerate(ordered)}
+        number = {owner: index for index, owner in enumerate(present)}
         parts = [np.full(count, number[role, str(client)]) for role, client, count in self._sizes]
-        return _make_file_names(ordered), np.concatenate(parts)
+        return list(present), np.concatenate(parts)
 
-    def partition(self, partitioner: Partitioner) -> tuple[list[Owner], np.ndarray]:
-        """As `owners`, with the records that are not for testing divided anew."""
-        holders, owner = self.owners()
+    def partition(
+        self, partitioner: Partitioner, holders: Sequence[Owner], owner: np.ndarray
+    ) -> tuple[list[Owner], np.ndarray]:
+        """The records that are not for testing, divided anew."""
         is_test = np.array([role == "test" for role, _ in holders])[owner]
         rows = np.flatnonzero(~is_test)
         names = set.intersection(*(set(columns) for columns in self._columns))
@@ -256,7 +330,12 @@ class _Batches:
             divided[rows[part]] = index
         for index, old in enumerate(tests, start=len(parts)):
             divided[owner == old] = index
-        return _make_file_names([*(("train", name) for name in parts), *(holders[old] for old in tests)]), divided
+        made: list[Owner] = [("train", name) for name in parts]
+        return [*made, *(holders[old] for old in tests)], divided
+
+
+def _one_column(labels: np.ndarray) -> np.ndarray:
+    return labels[:, 0] if labels.ndim == 2 else labels
 
 
 def _make_file_names(owners: Sequence[Owner]) -> list[Owner]:

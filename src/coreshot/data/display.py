@@ -41,14 +41,15 @@ class SummaryColumn:
     heading: str
     format: str
     divisor: str | None = None
+    factor: float = 1.0  # of the number, such as the size of a unit
 
     def value(self, summaries: Mapping[str, Any]) -> float | None:
         """None where the number is missing or the divisor is zero."""
         number: float | None = summaries.get(self.name)
         if number is None or self.divisor is None:
-            return number
+            return number if number is None else self.factor * number
         divisor = summaries.get(self.divisor)
-        return number / divisor if divisor else None
+        return self.factor * number / divisor if divisor else None
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,8 @@ from coreshot.data.cells import Cells, as_array, is_text
 from coreshot.data.columns import Finding, Reading, list_names
 from coreshot.data.image_files import decode_image
 from coreshot.data.number_format import NumberColumn, NumberFormat, detect_format
-from coreshot.data.readers.npz import INPUT_KEYS, LABEL_KEYS, load_arrays
+from coreshot.data.readers.npz import INPUT_KEYS, LABEL_KEYS
+from coreshot.data.readers.npz_archive import load_arrays
 from coreshot.data.schema import Classes, Column, Images, Quantity, Table
 from coreshot.data.site_settings import DETECT, SiteSettings
 from coreshot.data.table import TableFile, check_header

@@ -16,9 +16,12 @@ COLOUR_MODES = ("P", "PA", "RGB", "RGBA", "CMYK", "YCbCr")  # all with 8 bits: o
 
 
 def decode_image(
-    source: Path | bytes, where: str, num_channels: Literal[1, 3] | None = None
+    source: Path | bytes,
+    where: str,
+    num_channels: Literal[1, 3] | None = None,
+    size: tuple[int, int] | None = None,
 ) -> UInt8[np.ndarray, "height width channels"]:
-    """An image file with the channels that it has, grey or RGB, unless their number is given."""
+    """An image file with the channels that it has, grey or RGB, unless their number is given; resized to `size`."""
     from PIL import Image, UnidentifiedImageError
 
     try:
@@ -29,10 +32,13 @@ def decode_image(
                     "or give an npz with its own range."
                 )
             is_grey = image.mode in GREY_MODES if num_channels is None else num_channels == 1
-            pixels = np.asarray(image.convert("L" if is_grey else "RGB"))
+            converted = image.convert("L" if is_grey else "RGB")
+            if size is not None and converted.size != size[::-1]:
+                converted = converted.resize(size[::-1], Image.Resampling.BILINEAR)
+            pixels = np.asarray(converted)
     except CoreshotError:
         raise
-    except (UnidentifiedImageError, OSError, SyntaxError, ValueError) as error:
+    except (UnidentifiedImageError, Image.DecompressionBombError, OSError, SyntaxError, ValueError) as error:
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise CoreshotError(f"{where}: not a readable image ({reason}); mend or remove it.") from None
     return pixels[..., None] if pixels.ndim == 2 else pixels

@@ -1,4 +1,4 @@
-"""Clients for data that has none: four ways to divide a data set, with the parameter names of flwr-datasets.
+"""Clients for data that has none: several ways to divide a data set, with the parameter names of flwr-datasets.
 
 Where flwr-datasets (Flower's partitioners) would drop records, repeat them or give up early, these refuse or draw
 again: every record is in exactly one partition. Columns are what the source says about each record; "label" is always
@@ -8,9 +8,10 @@ one of them.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal, Protocol, runtime_checkable
+from typing import Annotated, Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
+from pydantic import Field
 
 from coreshot.config import Count, Positive, settings
 from coreshot.data.readers.protocol import make_client_name
@@ -161,6 +162,97 @@ class Pathological:
 
 
 @settings
+class Shard:
+    """Records sorted by class and cut into equal shards, which are dealt out (McMahan et al. 2017)."""
+
+    num_partitions: Count
+    num_shards_per_partition: Count = 2
+    partition_by: str = "label"
+    shuffle: bool = True
+    seed: int = 42
+
+    def partition(self, columns: Columns) -> Partitions:
+        values = _column(columns, self.partition_by)
+        num_shards = self.num_partitions * self.num_shards_per_partition
+        _check_enough(len(values), num_shards)
+        draws = np.random.default_rng(self.seed)
+        rows = draws.permutation(len(values)) if self.shuffle else np.arange(len(values))
+        shards = np.array_split(rows[np.argsort(values[rows], kind="stable")], num_shards)
+        dealt = draws.permutation(num_shards).reshape(self.num_partitions, -1)
+        return _name_parts([np.concatenate([shards[shard] for shard in some]) for some in dealt])
+
+
+@settings
+class _Sized:
+    """Shuffled records; the sizes of partitions 1, 2, ... grow."""
+
+    num_partitions: Count
+    seed: int = 42
+
+    def partition(self, columns: Columns) -> Partitions:
+        size = len(_column(columns, "label"))
+        shares = self._grow(np.arange(1.0, self.num_partitions + 1))
+        cuts = np.rint(np.cumsum(shares / shares.sum()) * size).astype(int)
+        if np.any(np.diff(cuts, prepend=0) < 1):
+            raise CoreshotError(
+                f"partition: {size} records are too few for {self.num_partitions} clients whose sizes grow so; "
+                "lower num_partitions."
+            )
+        return _name_parts(np.split(np.random.default_rng(self.seed).permutation(size), cuts[:-1]))
+
+    def _grow(self, number: np.ndarray) -> np.ndarray:
+        raise NotImplementedError
+
+
+@settings
+class Linear(_Sized):
+    """Sizes in proportion to 1, 2, 3, ..."""
+
+    def _grow(self, number: np.ndarray) -> np.ndarray:
+        return number
+
+
+@settings
+class Square(_Sized):
+    """Sizes in proportion to 1, 4, 9, ..."""
+
+    def _grow(self, number: np.ndarray) -> np.ndarray:
+        return number**2
+
+
+@settings
+class Exponential(_Sized):
+    """Sizes in proportion to 1, e, e^2, ..."""
+
+    def _grow(self, number: np.ndarray) -> np.ndarray:
+        return np.exp(number)
+
+
+@settings
+class Continuous:
+    """For quantities: records in the order of a column, blended with noise, cut into equal parts."""
+
+    num_partitions: Count
+    strictness: Annotated[float, Field(ge=0, le=1)] = 0.5  # 0 is iid, 1 gives each partition a range of its own
+    partition_by: str = "label"
+    seed: int = 42
+
+    def partition(self, columns: Columns) -> Partitions:
+        values = _column(columns, self.partition_by)
+        if values.dtype.kind not in "biuf":
+            raise CoreshotError(
+                f"partition_by = {self.partition_by!r}: it holds text, which has no order; use dirichlet."
+            )
+        _check_enough(len(values), self.num_partitions)
+        draws = np.random.default_rng(self.seed)
+        spread = values.astype(float) - values.min()
+        blended = self.strictness * spread / max(spread.max(), 1e-30) + (1 - self.strictness) * draws.random(
+            len(values)
+        )
+        return _name_parts(np.array_split(np.argsort(blended, kind="stable"), self.num_partitions))
+
+
+@settings
 class NaturalId:
     """A partition for each value of a column, such as writers or sites."""
 
@@ -175,10 +267,15 @@ class NaturalId:
         }
 
 
-PARTITIONERS: dict[str, type[Iid] | type[Dirichlet] | type[Pathological] | type[NaturalId]] = {
+PARTITIONERS: dict[str, type[Any]] = {
     "iid": Iid,
     "dirichlet": Dirichlet,
     "pathological": Pathological,
+    "shard": Shard,
+    "linear": Linear,
+    "square": Square,
+    "exponential": Exponential,
+    "continuous": Continuous,
     "natural_id": NaturalId,
 }
 

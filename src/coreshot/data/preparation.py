@@ -12,6 +12,7 @@ import numpy as np
 from coreshot.data.readers.protocol import Batch
 from coreshot.data.store import Description
 from coreshot.errors import CoreshotError
+from coreshot.types import Kind
 
 MOST_CHANNELS = 4  # of an image file: a first axis this short and a long last axis mean that channels come first
 
@@ -36,12 +37,14 @@ class GeneralPreparation:
     Classes are those that the source names, else the different labels in order.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, kind: Kind = "classification", target_name: str = "target") -> None:
+        self._kind, self._target_name = kind, target_name
         self._first: tuple[str, np.ndarray, np.ndarray] | None = None  # where, inputs and labels of the first batch
         self._class_names: tuple[str, ...] | None = None
 
     def take(self, batch: Batch) -> tuple[np.ndarray, np.ndarray]:
-        inputs, labels = _check_inputs(batch.inputs, batch.where), _check_labels(batch.labels, batch.where)
+        check = _check_targets if self._kind == "regression" else _check_labels
+        inputs, labels = _check_inputs(batch.inputs, batch.where), check(batch.labels, batch.where)
         if self._first is None:
             self._first = batch.where, inputs[:0], labels[:0]
             self._class_names = batch.class_names
@@ -56,6 +59,7 @@ class GeneralPreparation:
             ("records have shape", inputs.shape[1:], some_inputs.shape[1:]),
             ("inputs are stored as", inputs.dtype, some_inputs.dtype),
             ("labels are", _label_type(labels), _label_type(some_labels)),
+            ("targets of a record have shape", labels.shape[1:], some_labels.shape[1:]),
             ("class names are", batch.class_names, self._class_names),
         ):
             if found != first:
@@ -64,6 +68,13 @@ class GeneralPreparation:
     def describe(self, labels: np.ndarray, where: str) -> tuple[Description, np.ndarray]:
         assert self._first is not None
         _, inputs, _ = self._first
+        shape, scale = inputs.shape[1:], 255.0 if inputs.dtype == np.uint8 else 1.0
+        if self._kind == "regression":
+            if np.all(labels == labels[0]):
+                raise CoreshotError(f"{where}: all targets are the same; there is nothing to learn: check the file.")
+            number = labels.shape[1]
+            names = (self._target_name,) if number == 1 else tuple(f"{self._target_name}-{i}" for i in range(number))
+            return Description(kind="regression", input_shape=shape, input_scale=scale, target_names=names), labels
         values, targets = np.unique(labels, return_inverse=True)
         names = tuple(map(str, values.tolist()))
         if self._class_names is not None:
@@ -76,9 +87,7 @@ class GeneralPreparation:
             names, targets = self._class_names, np.array([position[name] for name in names])[targets]
         if len(names) < 2:
             raise CoreshotError(f"{where}: all labels are {names[0]!r}; a classification has at least two classes.")
-        description = Description(
-            input_shape=inputs.shape[1:], input_scale=255.0 if inputs.dtype == np.uint8 else 1.0, class_names=names
-        )
+        description = Description(input_shape=shape, input_scale=scale, class_names=names)
         return description, targets.astype(np.min_scalar_type(len(names) - 1))
 
     def finish(self, inputs: np.ndarray) -> np.ndarray:
@@ -138,9 +147,29 @@ def _check_labels(values: object, where: str) -> np.ndarray:
     if len(bad):
         raise CoreshotError(
             f"{where}: label {labels[bad[0]]:g} of record {bad[0]} is not a whole number; "
-            "classes are whole numbers or text."
+            "classes are whole numbers or text; for a quantity, add --task regression."
         )
     return labels.astype(np.int64)
+
+
+def _check_targets(values: object, where: str) -> np.ndarray:
+    """[n, outputs] of float32: quantities."""
+    targets = np.asarray(values)
+    targets = targets[:, None] if targets.ndim == 1 else targets
+    if targets.ndim != 2 or targets.shape[1] == 0 or targets.dtype.kind not in "biuf":
+        raise CoreshotError(
+            f"{where}: targets are an array {list(targets.shape)} of {targets.dtype}; "
+            "a regression has one number, or a row of them, for each record; leave --task regression out for classes."
+        )
+    with np.errstate(over="ignore"):
+        numbers = targets.astype(np.float32)
+    bad = np.argwhere(~np.isfinite(numbers))
+    if len(bad):
+        raise CoreshotError(
+            f"{where}: the target of record {bad[0][0]} is not a finite float32 ({len(bad)} such values); "
+            "remove or fill them."
+        )
+    return numbers
 
 
 def _label_type(labels: np.ndarray) -> str:

@@ -3,7 +3,8 @@
 A data set is a folder:
 
     inputs.npy    [n, height, width, channels] or [n, length], of uint8 or float32
-    targets.npy   [n], the class of each record: its position in the description's class_names
+    targets.npy   [n], the class of each record: its position in the description's class_names; in a regression
+                  [n, outputs] of float32
     index.json    the description, the rows of each client, the source files with their SHA-256, options, version
 
 A data set is complete or absent, and it never changes. Layout version 1, which held handwriting only, is still read.
@@ -40,10 +41,23 @@ class Description:
     kind: Kind = "classification"
     input_shape: Annotated[tuple[Count, ...], Field(min_length=1)]  # (height, width, channels) or (length,)
     input_scale: Positive  # stored inputs are divided by it: 255 for pixels of uint8
-    class_names: Annotated[tuple[str, ...], Field(min_length=2)]
+    class_names: tuple[str, ...] = ()  # of a classification: at least two
+    target_names: tuple[str, ...] = ()  # of a regression: at least one
     notes: dict[str, str] = Field(
         default_factory=dict
     )  # what a preparation found, such as the background of the source
+
+    def __post_init__(self) -> None:
+        is_regression = self.kind == "regression"
+        if bool(self.target_names) != is_regression or is_regression == (len(self.class_names) > 1):
+            raise CoreshotError(
+                f"a {self.kind} with {len(self.class_names)} class names and {len(self.target_names)} target names; "
+                "remove the folder and add the data anew."
+            )
+
+    @property
+    def num_outputs(self) -> int:
+        return len(self.target_names or self.class_names)
 
     @property
     def holds_images(self) -> bool:
@@ -79,8 +93,10 @@ class StoredData:
         return [holder for role in roles for holder in self.holders if holder.role == role]
 
     def points(self, rows: np.ndarray) -> Points:
-        """Inputs divided by the description's scale, and one-hot targets."""
+        """Inputs divided by the description's scale, and one-hot targets; quantities as they are."""
         inputs = self.inputs[rows].astype(np.float32) / np.float32(self.description.input_scale)
+        if self.description.kind == "regression":
+            return make_points(inputs, self.targets[rows])
         classes = np.eye(len(self.description.class_names), dtype=np.float32)
         return make_points(inputs, classes[self.targets[rows]])
 
@@ -132,7 +148,8 @@ def _holders(index: Mapping[str, Any]) -> tuple[Holder, ...]:
 
 def _check(folder: Path, data: StoredData) -> StoredData:
     total = sum(holder.count for holder in data.holders)
-    if data.inputs.shape != (total, *data.description.input_shape) or data.targets.shape != (total,):
+    wanted = (total, data.description.num_outputs) if data.description.kind == "regression" else (total,)
+    if data.inputs.shape != (total, *data.description.input_shape) or data.targets.shape != wanted:
         raise CoreshotError(
             f"{folder}: the index says {total} records of shape {data.description.input_shape}, "
             f"the files hold {len(data.inputs)} of shape {data.inputs.shape[1:]}; "

@@ -10,11 +10,10 @@ import numpy as np
 from pydantic import Field
 
 from coreshot.config import Count, settings
-from coreshot.data.display import Display
 from coreshot.data.federated import FederatedData
-from coreshot.data.store import Holder, StoredData, open_data_set
+from coreshot.data.store import Holder, StoredData
 from coreshot.errors import CoreshotError
-from coreshot.types import Kind
+from coreshot.types import Points
 
 TEST_STREAM = 2**32  # client streams are CRC-32 numbers, which are smaller
 
@@ -32,10 +31,14 @@ class StoredTask:
 
     def make(self, seed: int) -> FederatedData:
         data = self._open()
-        trainers, testers = self._choose_holders(data)
-        clients = {holder.name: data.points(self._training_rows(holder, seed)) for holder in trainers}
-        test = data.points(self._test_rows(testers, seed))
+        share = self._held_share(data)
+        trainers, testers = self._choose_holders(data, share)
+        clients = {holder.name: self._points(data, self._training_rows(holder, seed, share)) for holder in trainers}
+        test = self._points(data, self._test_rows(testers, seed, share))
         return FederatedData(data.description.kind, clients, test, None)
+
+    def _points(self, data: StoredData, rows: np.ndarray) -> Points:
+        return data.points(rows)
 
     def summaries(self, predict: Callable[[np.ndarray], Any]) -> dict[str, float]:
         return {}
@@ -43,36 +46,55 @@ class StoredTask:
     def _open(self) -> StoredData:
         raise NotImplementedError
 
+    def _held_share(self, data: StoredData) -> float:
+        """Of every client's records, for testing; 0 where there are test records, or clients that only test."""
+        return 0.0
+
     def _minimum(self) -> tuple[str, int]:
         """A client that would train with fewer records is left out: the setting's name and its value."""
         raise NotImplementedError
 
-    def _choose_holders(self, data: StoredData) -> tuple[list[Holder], list[Holder]]:
+    def _choose_holders(self, data: StoredData, share: float) -> tuple[list[Holder], list[Holder]]:
         clients, testers = data.of_role("train", "extra"), data.of_role("test")
-        num_kept = 0 if testers else self.num_test_clients
-        where = f"task {self.task}: num_clients = {self.num_clients}, but"
-        if len(clients) - num_kept < self.num_clients:
+        num_kept = 0 if testers or share else self.num_test_clients
+        wanted = self.num_clients or len(clients) - num_kept
+        where = f"task {self.task}: num_clients = {wanted}, but"
+        if wanted < 1 or len(clients) - num_kept < wanted:
             kept = f", of which the last num_test_clients = {num_kept} are kept for testing" if num_kept else ""
             raise CoreshotError(f"{where} data set {data.name!r} has {len(clients)} clients{kept}; lower it.")
         setting, minimum = self._minimum()
-        trainers = [one for one in clients[: len(clients) - num_kept] if self._num_training(one) >= minimum]
-        if len(trainers) < self.num_clients:
+        trainers = [one for one in clients[: len(clients) - num_kept] if self._num_training(one, share) >= minimum]
+        if len(trainers) < (self.num_clients or 1):
             raise CoreshotError(
                 f"{where} only {len(trainers)} clients of data set {data.name!r} train with {setting} = {minimum} "
                 "or more; lower one of them."
             )
-        return trainers[: self.num_clients], testers or clients[-self.num_test_clients :]
+        testing = testers or clients[len(clients) - num_kept :] or clients
+        return trainers[: self.num_clients or len(trainers)], testing
 
-    def _num_training(self, holder: Holder) -> int:
-        return max(1, round(self.train_fraction * holder.count))
+    def _num_training(self, holder: Holder, share: float) -> int:
+        return max(1, round(self.train_fraction * (holder.count - _num_held(holder, share))))
 
-    def _training_rows(self, holder: Holder, seed: int) -> np.ndarray:
+    def _shuffled(self, holder: Holder, seed: int) -> np.ndarray:
         # By the client's name: its share does not depend on who else takes part.
-        order = np.random.default_rng([seed, zlib.crc32(holder.name.encode())]).permutation(holder.count)
-        return holder.start + np.sort(order[: self._num_training(holder)])
+        return np.random.default_rng([seed, zlib.crc32(holder.name.encode())]).permutation(holder.count)
 
-    def _test_rows(self, testers: Sequence[Holder], seed: int) -> np.ndarray:
-        rows = np.concatenate([np.arange(holder.start, holder.start + holder.count) for holder in testers])
+    def _training_rows(self, holder: Holder, seed: int, share: float) -> np.ndarray:
+        return holder.start + np.sort(self._shuffled(holder, seed)[: self._num_training(holder, share)])
+
+    def _test_rows(self, testers: Sequence[Holder], seed: int, share: float) -> np.ndarray:
+        held = [
+            holder.start + np.sort(self._shuffled(holder, seed)[holder.count - _num_held(holder, share) :])
+            if share
+            else np.arange(holder.start, holder.start + holder.count)
+            for holder in testers
+        ]
+        rows = np.concatenate(held)
+        if not len(rows):
+            raise CoreshotError(
+                f"task {self.task}: no client has two records, so none can be held back for testing; "
+                "set num_test_clients."
+            )
         if self.num_test is None:
             return rows
         if self.num_test > len(rows):
@@ -82,34 +104,6 @@ class StoredTask:
         return np.sort(np.random.default_rng([seed, TEST_STREAM]).choice(rows, self.num_test, replace=False))
 
 
-@settings
-class Federated(StoredTask):
-    """Any data set of the store. Its shape and its classes are those of the data set's own description."""
-
-    data: str  # the name under which `coreshot data add` stored it
-    train_fraction: Annotated[float, Field(gt=0, le=1)] = 1.0
-    min_records: Count = 1  # a client that would train with fewer is left out
-
-    task: ClassVar[str] = "federated"
-
-    @property
-    def kind(self) -> Kind:
-        return self._open().description.kind
-
-    @property
-    def input_shape(self) -> tuple[int, ...]:
-        return self._open().description.input_shape
-
-    @property
-    def num_outputs(self) -> int:
-        return len(self._open().description.class_names)
-
-    @property
-    def display(self) -> Display:
-        return Display(class_names=self._open().description.class_names)
-
-    def _minimum(self) -> tuple[str, int]:
-        return "min_records", self.min_records
-
-    def _open(self) -> StoredData:
-        return open_data_set(self.data)
+def _num_held(holder: Holder, share: float) -> int:
+    """At least one record, where another is left to train with."""
+    return min(max(1, round(share * holder.count)), holder.count - 1) if share else 0

@@ -11,7 +11,7 @@ import pyarrow
 import pyarrow.parquet
 
 from coreshot.data.cells import Cells, as_array
-from coreshot.data.readers.npz import load_arrays
+from coreshot.data.readers.npz_archive import load_arrays
 from coreshot.data.site_settings import DETECT, SiteSettings
 from coreshot.data.table import TableFile, check_header, named_columns
 from coreshot.data.text_tables import read_text_table

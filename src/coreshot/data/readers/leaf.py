@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from coreshot.data.readers.protocol import Batch, SourceFile, stack_inputs
+from coreshot.data.readers.protocol import Batch, SourceFile, name_labels, stack_inputs
 from coreshot.errors import CoreshotError
 
 KEYS = ("users", "num_samples", "user_data")
@@ -36,10 +36,11 @@ def read_leaf(file: SourceFile) -> Iterator[Batch]:
 
 def _read_user(file: SourceFile, user: Any, size: Any, records: Any) -> Batch:
     where = f"{file.name}, client {user}"
-    inputs, labels = (records.get("x"), records.get("y")) if isinstance(records, dict) else (None, None)
+    x, y = file.reading.inputs or "x", file.reading.labels or "y"
+    inputs, labels = (records.get(x), records.get(y)) if isinstance(records, dict) else (None, None)
     if not isinstance(inputs, list) or not isinstance(labels, list):
         raise CoreshotError(
-            f"{where}: user_data has no lists x and y for this client; get the file again, "
+            f"{where}: user_data has no lists {x} and {y} for this client; get the file again, "
             "or take the client out of users."
         )
     if not len(inputs) == len(labels) == size:
@@ -48,7 +49,15 @@ def _read_user(file: SourceFile, user: Any, size: Any, records: Any) -> Batch:
             "get the file again."
         )
     # LEAF writes shares. As whole numbers, 1 would be taken for 1 of 255.
-    return Batch(where, str(user), file.role, stack_inputs(inputs, where, np.float32), labels)
+    names = file.reading.listed_class_names
+    return Batch(
+        where,
+        str(user),
+        file.role,
+        stack_inputs(inputs, where, np.float32),
+        name_labels(labels, names, where),
+        names,
+    )
 
 
 def _parse(file: SourceFile) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from coreshot.data.readers.reading import Reading
 from coreshot.data.store import ROLES, Role
 from coreshot.errors import CoreshotError
 
@@ -22,6 +23,7 @@ class SourceFile:
     path: Path
     name: str  # as it is shown and recorded: relative to the path that the user gave
     role: Role = "train"
+    reading: Reading = field(default_factory=Reading)  # what the user said about it
 
 
 @dataclass(frozen=True)
@@ -43,6 +45,7 @@ class FileFormat:
     suffixes: tuple[str, ...]
     read: Callable[[SourceFile], Iterator[Batch]]
     preparation: str = "general"  # by default, for files of this format
+    find: Callable[[Path], list[SourceFile]] | None = None  # for sources that are folders and not files
 
 
 def make_client_name(column: str, value: object) -> str:
@@ -67,15 +70,16 @@ def name_labels(labels: Sequence[Any], class_names: Sequence[str] | None, where:
     return [class_names[label] for label in labels]
 
 
-def read_roles(split: Sequence[Any], where: str, first: int = 0) -> np.ndarray:
-    """The role of each record, from the numbers or the words of a split."""
-    bad = next((row for row, value in enumerate(split) if value not in SPLITS), None)
-    if bad is not None:
+def read_roles(split: Sequence[Any], where: str, first: int = 0, name: str = "split") -> np.ndarray:
+    """The role of each record, from numbers, from words, or from yes and no: a record that is for testing."""
+    roles = [SPLITS.get(value.strip().lower() if isinstance(value, str) else value) for value in split]
+    if None in roles:
+        bad = roles.index(None)
         raise CoreshotError(
-            f"{where}: split of record {first + bad} is {split[bad]}; "
+            f"{where}: {name} of record {first + bad} is {split[bad]}; "
             "0 is a training client, 1 a test client, 2 an extra one."
         )
-    return np.array([SPLITS[value] for value in split])
+    return np.array(roles)
 
 
 def stack_inputs(values: Any, where: str, dtype: type[np.float32] | None = None) -> np.ndarray:
@@ -93,3 +97,17 @@ def _find_odd_record(values: Iterable[Any]) -> str:
     usual = max(set(sizes), key=sizes.count)
     odd = next((index for index, size in enumerate(sizes) if size != usual), None)
     return "inputs are not numbers" if odd is None else f"record {odd} has {sizes[odd]} numbers, not {usual}"
+
+
+def stack_records(records: Sequence[np.ndarray], names: Sequence[str]) -> np.ndarray:
+    """In one array: all of one shape, or an error that names the first that differs from most."""
+    shapes = [record.shape for record in records]
+    usual = max(set(shapes), key=shapes.count)
+    for name, shape in zip(names, shapes, strict=True):
+        if shape != usual:
+            found, wanted = (" x ".join(map(str, one)) or "a single number" for one in (shape, usual))
+            forms = ", or bring all to one form with --size HEIGHTxWIDTH and --channels 1 or 3"
+            raise CoreshotError(
+                f"{name}: the record is {found}, the others are {wanted}; resize it{forms if len(shape) == 3 else ''}."
+            )
+    return np.stack(records)

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from coreshot.data.readers.protocol import Batch, SourceFile, stack_inputs
+from coreshot.data.readers.protocol import Batch, SourceFile, name_labels, stack_inputs
 from coreshot.errors import CoreshotError
 
 
@@ -38,20 +38,24 @@ def _read_writer(file: SourceFile, writer: str, group: Any) -> Batch:
     import h5py
 
     where = f"{file.name}, client {writer}"
-    for key in ("pixels", "label"):
+    x, y = file.reading.inputs or "pixels", file.reading.labels or "label"
+    for key in (x, y):
         if not isinstance(group, h5py.Group) or key not in group:
             raise CoreshotError(
                 f"{where}: there is no {key!r} in examples/{writer}, only {_list_keys(group)}; get the file again."
             )
     try:
-        inputs, labels = stack_inputs(np.asarray(group["pixels"]), where), np.asarray(group["label"])
+        inputs, labels = stack_inputs(np.asarray(group[x]), where), np.asarray(group[y])
     except OSError as error:
         raise CoreshotError(f"{where}: cannot be read ({error}); the file is damaged: get it again.") from None
     if inputs.shape[:1] != labels.shape[:1]:
         raise CoreshotError(
-            f"{where}: pixels have shape {inputs.shape} but label has {labels.shape}; give one label for each record."
+            f"{where}: {x} have shape {inputs.shape} but {y} has {labels.shape}; give one label for each record."
         )
-    return Batch(where, writer, file.role, inputs, labels)
+    names = file.reading.listed_class_names
+    return Batch(
+        where, writer, file.role, inputs, name_labels(labels.tolist(), names, where) if names else labels, names
+    )
 
 
 def _list_keys(group: Any) -> str:
