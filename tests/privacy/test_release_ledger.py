@@ -6,10 +6,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from dp_accounting import NeighboringRelation, pld
 
 from coreshot.errors import CoreshotError
-from coreshot.privacy.accounting import compute_epsilon
-from coreshot.privacy.composition import composed_epsilon, gaussian_epsilon
+from coreshot.privacy.accounting import compute_epsilon, make_dp_event
+from coreshot.privacy.gaussian import gaussian_epsilon, gaussian_multiplier
 from coreshot.privacy.guarded_records import Records
 from coreshot.privacy.release_ledger import BudgetError, ReleaseLedger, Share, Total, default_path
 from coreshot.privacy.releases import Release
@@ -36,11 +37,20 @@ def ledger(ledger_path):
 # The accountant.
 
 
+def by_dp_accounting(*releases):
+    accountant = pld.PLDAccountant(NeighboringRelation.ADD_OR_REMOVE_ONE)
+    for release in releases:
+        accountant.compose(make_dp_event(release))
+    return accountant.get_epsilon(1e-5)
+
+
 @pytest.mark.parametrize("noise", [0.7, 2.0, 9.0])
 def test_the_closed_form_is_that_of_dp_accounting(noise):
-    expected = compute_epsilon((replace(GAUSSIAN, noise_multiplier=noise),), 1e-5)
+    expected = by_dp_accounting(replace(GAUSSIAN, noise_multiplier=noise))
     assert gaussian_epsilon(1 / noise, 1e-5) == pytest.approx(expected, rel=2e-3)
     assert gaussian_epsilon(1 / noise, 1e-5) <= expected * (1 + 1e-6), "theirs is rounded up"
+    assert gaussian_multiplier(expected, 1e-5) == pytest.approx(noise, rel=2e-3)
+    assert gaussian_epsilon(1 / gaussian_multiplier(expected, 1e-5), 1e-5) <= expected
 
 
 def test_the_closed_form_by_its_definition():
@@ -52,19 +62,19 @@ def test_the_closed_form_by_its_definition():
 
 
 def test_four_equal_releases_are_one_with_half_of_the_noise():
-    assert composed_epsilon([GAUSSIAN] * 4, 1e-5) == pytest.approx(
-        composed_epsilon([replace(GAUSSIAN, noise_multiplier=2.0)], 1e-5), rel=1e-6
+    assert compute_epsilon([GAUSSIAN] * 4, 1e-5) == pytest.approx(
+        compute_epsilon([replace(GAUSSIAN, noise_multiplier=2.0)], 1e-5), rel=1e-6
     )
-    assert composed_epsilon([GAUSSIAN] * 4, 1e-5) < 4 * composed_epsilon([GAUSSIAN], 1e-5), "better than the sum"
-    assert composed_epsilon([GAUSSIAN] * 100_000, 1e-5) > 1_000, "in no time"
+    assert compute_epsilon([GAUSSIAN] * 4, 1e-5) < 4 * compute_epsilon([GAUSSIAN], 1e-5), "better than the sum"
+    assert compute_epsilon([GAUSSIAN] * 100_000, 1e-5) > 1_000, "in no time"
 
 
 def test_sampled_steps_compose_too_and_what_is_exact_has_no_bound():
-    both = composed_epsilon([GAUSSIAN, STEPS], 1e-5)
-    assert both == pytest.approx(compute_epsilon((GAUSSIAN, STEPS), 1e-5), rel=1e-3)
-    assert both > max(composed_epsilon([GAUSSIAN], 1e-5), composed_epsilon([STEPS], 1e-5))
-    assert composed_epsilon([GAUSSIAN, EXACT], 1e-5) == math.inf
-    assert composed_epsilon([], 1e-5) == 0
+    both = compute_epsilon([GAUSSIAN, STEPS], 1e-5)
+    assert both == pytest.approx(by_dp_accounting(GAUSSIAN, STEPS), rel=1e-3)
+    assert both > max(compute_epsilon([GAUSSIAN], 1e-5), compute_epsilon([STEPS], 1e-5))
+    assert compute_epsilon([GAUSSIAN, EXACT], 1e-5) == math.inf
+    assert compute_epsilon([], 1e-5) == 0
 
 
 # Answers.
@@ -109,7 +119,7 @@ def test_a_key_that_is_marked_while_it_is_read_is_no_lost_ledger(ledger_path, mo
 
 
 def test_many_at_once_do_not_pass_the_total_together(ledger, ledger_path):
-    each = composed_epsilon([GAUSSIAN], 1e-5)
+    each = compute_epsilon([GAUSSIAN], 1e-5)
     ledger.set_total(Total(2 * each, 1e-5))
     room = 4  # four compose to less than twice one of them
 
@@ -121,8 +131,8 @@ def test_many_at_once_do_not_pass_the_total_together(ledger, ledger_path):
 
     with ThreadPoolExecutor(8) as pool:
         released = sum(pool.map(answer, range(16)))
-    spent = composed_epsilon([GAUSSIAN] * released, 1e-5)
-    assert spent <= 2 * each < composed_epsilon([GAUSSIAN] * (released + 1), 1e-5)
+    spent = compute_epsilon([GAUSSIAN] * released, 1e-5)
+    assert spent <= 2 * each < compute_epsilon([GAUSSIAN] * (released + 1), 1e-5)
     assert released <= room
 
 
@@ -156,9 +166,9 @@ def test_records_know_the_steps_of_earlier_answers(sample_points):
 
 
 def test_a_total_is_at_its_own_delta(ledger):
-    ledger.set_total(Total(composed_epsilon([GAUSSIAN], 1e-5)))
+    ledger.set_total(Total(compute_epsilon([GAUSSIAN], 1e-5)))
     ledger.answer(share(), "", no_steps(b"x"))
-    ledger.set_total(Total(composed_epsilon([GAUSSIAN] * 2, 1e-9) * 0.99, 1e-9))
+    ledger.set_total(Total(compute_epsilon([GAUSSIAN] * 2, 1e-9) * 0.99, 1e-9))
     with pytest.raises(BudgetError, match="at delta 1e-09"):
         ledger.answer(share(1), "", no_steps(b"x"))
 

@@ -22,18 +22,17 @@ The threshold is chosen on shadow trials, and the bound is computed from held-ou
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-import scipy.optimize
 import scipy.stats
 from jaxtyping import Float
 
 from coreshot.audit.attack import Attack, Scores
 from coreshot.audit.confidence import CONFIDENCE, lower_limit, upper_limit
+from coreshot.privacy.gaussian import gaussian_epsilon
 from coreshot.privacy.releases import Release
 
 NUM_THRESHOLDS = 400
@@ -57,7 +56,8 @@ def lower_bound(attack: Attack, releases: Sequence[Release], confidence: float =
     deltas = [release.delta for release in releases if release.delta is not None]
     delta = max(deltas, default=DELTA)
     if releases and all(release.mechanism == "gaussian" and release.sampling_rate == 1 for release in releases):
-        return Bound(gaussian_epsilon(gaussian_mean(attack, confidence), delta), delta, confidence, "gaussian")
+        epsilon = gaussian_epsilon(gaussian_mean(attack, confidence), delta)
+        return Bound(min(epsilon, LARGEST_EPSILON), delta, confidence, "gaussian")
     return Bound(any_epsilon(attack, delta, confidence), delta, confidence, "any")
 
 
@@ -102,17 +102,3 @@ def _limits(scores: Scores, thresholds: Float[np.ndarray, " thresholds"], confid
     false, true = (np.sum(part[:, None] > thresholds, axis=0) for part in (scores.outside, scores.inside))
     each = (1 + confidence) / 2
     return upper_limit(false, len(scores.outside), each), lower_limit(true, len(scores.inside), each)
-
-
-def gaussian_epsilon(mean: float, delta: float) -> float:
-    """The epsilon of N(0, 1) against N(mean, 1) at delta (Balle and Wang 2018, Theorem 8)."""
-
-    def excess(epsilon: float) -> float:
-        near, far = scipy.stats.norm.cdf(mean / 2 - epsilon / mean), scipy.stats.norm.logcdf(-mean / 2 - epsilon / mean)
-        return float(near - math.exp(epsilon + far) - delta)
-
-    if mean <= 0 or excess(0.0) <= 0:
-        return 0.0
-    if excess(LARGEST_EPSILON) > 0:
-        return LARGEST_EPSILON
-    return float(scipy.optimize.brentq(excess, 0.0, LARGEST_EPSILON))

@@ -33,11 +33,11 @@ class StoredTask:
         data = self._open()
         share = self._held_share(data)
         trainers, testers = self._choose_holders(data, share)
-        clients = {holder.name: self._points(data, self._training_rows(holder, seed, share)) for holder in trainers}
-        test = self._points(data, self._test_rows(testers, seed, share))
+        clients = {holder.name: self._read_rows(data, self._training_rows(holder, seed, share)) for holder in trainers}
+        test = self._read_rows(data, self._test_rows(testers, seed, share))
         return FederatedData(data.description.kind, clients, test, None)
 
-    def _points(self, data: StoredData, rows: np.ndarray) -> Points:
+    def _read_rows(self, data: StoredData, rows: np.ndarray) -> Points:
         return data.points(rows)
 
     def summaries(self, predict: Callable[[np.ndarray], Any]) -> dict[str, float]:

@@ -22,7 +22,7 @@ from pathlib import Path
 import numpy as np
 
 from coreshot.errors import CoreshotError
-from coreshot.privacy.composition import composed_epsilon
+from coreshot.privacy.accounting import compute_epsilon
 from coreshot.privacy.releases import Release, check_releases, parse_releases
 from coreshot.storage import PRIVATE
 from coreshot.types import Points
@@ -104,7 +104,7 @@ def private_epsilon(shares: Sequence[Share], delta: float | None = None) -> tupl
     """
     releases = [release for share in shares if not share.is_exact for release in share.releases]
     at = delta or min((release.delta for release in releases if release.delta), default=1e-5)
-    return composed_epsilon(releases, at), at
+    return compute_epsilon(releases, at), at
 
 
 class ReleaseLedger:
