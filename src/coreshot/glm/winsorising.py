@@ -2,14 +2,14 @@
 
 A cell that has lost its decimal point, or that has another unit, would otherwise be the end of the public range, and
 its square the largest number of all; how much it weighs would follow from how wide the range was chosen. A site's
-limits follow from three quantiles, 10, 50 and 90 %, so that up to a tenth of the cells may be wrong at either end. The
-longer of the two steps between them is 1.28 deviations of Gaussian numbers, and the limits are three steps from the
-middle: Gaussian numbers stay as they are.
+limits are its 10 % and 90 % quantiles, each moved out by their distance: 3.8 deviations of Gaussian numbers, which stay
+as they are, and up to a tenth of the cells may be wrong at either end. A long tail is moved too: of few cells it would
+weigh more than it is known.
 
-Many cells also tell how skewed they are. There, steps grow to one side by the factor by which its first step is longer
-than the other side's, as quantiles of a skewed distribution do (Tukey's g-distribution, of which log-normal numbers are
-an example: their logarithms are limited at 3.8 deviations). With few cells a long tail is moved: it would weigh more
-than it is known. A new record is moved inside the widest limits of all sites. benchmarks/winsorising_constants.py chose
+Many cells tell how skewed they are. From the middle to a quantile is a step of 1.28 deviations of Gaussian numbers; the
+limits are three steps away, and the steps grow by the factor by which the first is longer than that of the other side,
+as quantiles of a skewed distribution do (Tukey's g-distribution: of log-normal numbers, the logarithms are limited at
+3.8 deviations). A new record is moved inside the widest limits of all sites. benchmarks/winsorising_constants.py chose
 the numbers, on the development tables.
 """
 
@@ -24,8 +24,9 @@ from jaxtyping import Float
 from coreshot.glm.filling import Pairs
 
 TAIL = 0.1  # the quantiles are this, and 1 minus this
+REACH = 1.0  # of the quantiles' distance, by which they are moved out
 LARGEST_GROWTH = 4.0  # of steps: where a tenth of the cells or more are equal, quantiles do not tell how they grow
-FEWEST_FOR_GROWTH = 2000  # cells; steps of fewer do not grow
+FEWEST_FOR_GROWTH = 2000  # cells; the skewness of fewer is not used
 FEWEST_CELLS = 20  # fewer have no quantiles
 FEWEST_VALUES = 11  # fewer are codes or counts, of which a rare one may be what matters
 UNLIMITED = 2.0**49  # the limit of an input that has none; the same number as float32
@@ -49,10 +50,11 @@ class Limits:
             if len(cells) < FEWEST_CELLS or len(np.unique(cells)) < FEWEST_VALUES:
                 continue
             low, middle, high = np.quantile(cells, [TAIL, 0.5, 1 - TAIL])
-            most = LARGEST_GROWTH if len(cells) >= FEWEST_FOR_GROWTH else 1.0
             if low < high:
-                found.lowest[entry] = np.float32(middle - _three_steps(middle - low, high - middle, most))
-                found.highest[entry] = np.float32(middle + _three_steps(high - middle, middle - low, most))
+                below = above = (high - low) * REACH
+                if len(cells) >= FEWEST_FOR_GROWTH:
+                    below, above = _two_steps(middle - low, high - middle), _two_steps(high - middle, middle - low)
+                found.lowest[entry], found.highest[entry] = np.float32(low - below), np.float32(high + above)
         return found
 
     @classmethod
@@ -70,8 +72,8 @@ class Limits:
         return np.clip(x, self.lowest, self.highest)
 
 
-def _three_steps(first: float, opposite: float, most: float) -> float:
-    """The first step, and two more that grow by its ratio to the step on the other side of the middle."""
-    first = max(first, opposite / most)
-    growth = min(first / opposite, most) if opposite > 0 else most
-    return first * (1 + growth + growth**2)
+def _two_steps(first: float, opposite: float) -> float:
+    """The second and the third step, which grow by the ratio of the first to that on the other side of the middle."""
+    first = max(first, opposite / LARGEST_GROWTH)
+    growth = min(first / opposite, LARGEST_GROWTH) if opposite > 0 else LARGEST_GROWTH
+    return first * (growth + growth**2)
