@@ -56,7 +56,7 @@ def run_page(tmp_path_factory):
 def heart_page(project, tmp_path_factory):
     """Of three sites that are drawn here, with the study of the example: 13 columns, and a client with a long name."""
     folder = tmp_path_factory.mktemp("model")
-    study_file = project / "examples" / "heart" / "study.toml"
+    study_file = project / "src" / "coreshot" / "examples" / "heart" / "study.toml"
     study = read_study(study_file)
     files = {}
     for index, name in enumerate(("north", "south", "a site with quite a long name - and more")):
