@@ -18,6 +18,7 @@ import typer
 from coreshot.cli.audit import audit
 from coreshot.cli.budget import budget_app
 from coreshot.cli.data import data_app
+from coreshot.cli.demo import demo, example
 from coreshot.cli.distill import distill
 from coreshot.cli.evaluate import evaluate
 from coreshot.cli.flower import flower_app
@@ -44,8 +45,6 @@ app.add_typer(key_app, name="key")
 app.add_typer(study_app, name="study")
 for command in (distill, fit, forget, predict, evaluate):
     app.command()(command)
-
-DEMO = ("moons_quick", "regression_quick")
 
 Out = Annotated[Path | None, typer.Option("--out", help="The folder for results; the default is runs/PRESET.")]
 PlanOnly = Annotated[bool, typer.Option("--plan", help="Print what the run would cost, and stop.")]
@@ -243,19 +242,8 @@ app.command()(audit)
 app.command()(frontier)
 
 
-@app.command()
-def demo(out: Out = None, plan: PlanOnly = False, as_json: Json = False) -> None:
-    """Run both synthetic tasks with one seed and short settings: a few minutes on two cores.
-
-    Example: coreshot demo --out runs/demo
-    """
-    from coreshot.experiments.preset import load_preset
-
-    presets = [load_preset(name) for name in DEMO]
-    if plan:
-        _print_plan(presets, None, as_json)
-        return
-    _run(presets, out or Path("runs/demo"), None, as_json)
+app.command()(demo)
+app.command()(example)
 
 
 def _executor(workers: int, client_minutes: float | None) -> Any:
