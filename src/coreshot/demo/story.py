@@ -60,7 +60,7 @@ class Story:
 
 
 def _percent(share: float | None) -> str:
-    return f"{100 * (share or 0.0):.1f} %"
+    return f"{100 * (share or 0.0):.1f}\u00a0%"  # the sign stays with its number
 
 
 def tell(folder: Path, real: Path | None, progress: Progress) -> Story:
@@ -84,7 +84,7 @@ def tell(folder: Path, real: Path | None, progress: Progress) -> Story:
                 one.cancel()
             raise
     story = Story(digits, heart, paper, time.perf_counter() - began, folder / "demo.html", folder)
-    write_bytes(story.page, _page(story))
+    write_bytes(story.page, story_page(story))
     return story
 
 
@@ -107,7 +107,7 @@ def private_grid(story: DigitsStory) -> Grid:
     return Grid(["promise", *HEADINGS[1:]], [["none (above)", *first[1:]], *lines])
 
 
-def _page(story: Story) -> bytes:
+def story_page(story: Story) -> bytes:
     digits, heart = story.digits, story.heart
     ours, rounds = digits.lines[:2]
     return render_page(
@@ -118,9 +118,7 @@ def _page(story: Story) -> bytes:
             (format_bytes(digits.file_bytes / digits.num_sites), "leave each site, once"),
             (_percent(ours.found.accuracy), f"of new digits are right; FedAvg: {_percent(rounds.found.accuracy)}"),
             (f"{(rounds.sent or 0) / digits.file_bytes:,.0f} times", "as many bytes are sent by FedAvg"),
-            ("0 bytes", "differ after a site is forgotten")
-            if digits.late["is_same"]
-            else ("differ", "after forgetting"),
+            ("0 bytes", "differ after a site is forgotten") if heart.is_same else ("differ", "after forgetting"),
         ],
         digits=digits,
         results=quality_grid(digits),
