@@ -6,11 +6,11 @@ import shutil
 from dataclasses import replace
 
 import pytest
-from stand_ins import small_story
 
 from coreshot.demo import story as told
 from coreshot.demo.hospitals import HOSPITALS
 from coreshot.report.units import format_bytes, format_seconds
+from stand_ins import small_story
 
 
 @pytest.fixture(scope="module")

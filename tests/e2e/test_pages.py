@@ -9,14 +9,13 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from stand_ins import small_story
-
 from coreshot.api import distill
 from coreshot.data.files import read_records
 from coreshot.demo.story import story_page
 from coreshot.fitted.folder import by_client, open_model, write_model
 from coreshot.report.model_page import evaluate_model, model_page
 from coreshot.study.file import read_study, read_study_file
+from stand_ins import small_story
 
 CHROMIUM = next(
     (path for name in ("chromium", "chromium-browser", "google-chrome", "chrome") if (path := shutil.which(name))), None

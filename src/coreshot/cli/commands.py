@@ -27,7 +27,16 @@ from coreshot.cli.inspect import inspect
 from coreshot.cli.key import key_app
 from coreshot.cli.model import fit, forget
 from coreshot.cli.new_preset import new_preset
-from coreshot.cli.options import Overrides, PresetName, Seeds, parse_names, parse_seeds, parse_whole_numbers
+from coreshot.cli.options import (
+    RESEARCH,
+    Overrides,
+    PresetName,
+    Seeds,
+    missing_research,
+    parse_names,
+    parse_seeds,
+    parse_whole_numbers,
+)
 from coreshot.cli.output import Json, Markdown, make_table, print_grid, print_result, print_run, working
 from coreshot.cli.predict import predict
 from coreshot.cli.study import study_app
@@ -287,6 +296,10 @@ def main() -> None:
         app()
     except CoreshotError as error:
         _end(str(error))
+    except ModuleNotFoundError as error:
+        if error.name not in RESEARCH:
+            raise
+        _end(missing_research("this study or preset", [error.name]))
     except OSError as error:
         if error.filename is None:  # not about a file that the user has named
             raise

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from coreshot.cli.options import refuse_without_research
 from coreshot.cli.output import Json, print_now, print_result, working
 from coreshot.errors import CoreshotError
 
@@ -49,6 +50,7 @@ def demo(
     if plan:
         print_result({"plan": [line.strip() for line in PLAN]}, as_json, PLAN)
         return
+    refuse_without_research("demo")
     # Before numpy and jax are imported. Two parts are computed side by side: threads of BLAS would wait, spinning.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     os.environ.setdefault("XLA_FLAGS", FAST_COMPILATION)
