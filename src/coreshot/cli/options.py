@@ -55,7 +55,7 @@ def refuse_without_research(what: str) -> None:
 
 
 def missing_research(what: str, missing: Iterable[str]) -> str:
-    return f"{what}: needs {', '.join(missing)}, which are not installed; type: pip install 'coreshot[research]'."
+    return f"{what}: needs packages that are not installed ({', '.join(missing)}); pip install 'coreshot[research]'."
 
 
 def parse_seeds(text: str | None) -> list[int] | None:
