@@ -13,6 +13,7 @@ from coreshot.demo.heart import HeartStory, tell_heart
 from coreshot.demo.paper import PRESETS, PaperStory, tell_paper
 from coreshot.errors import CoreshotError
 from coreshot.progress import Progress
+from coreshot.report.drawing import render
 from coreshot.report.page import embed_drawing, render_page
 from coreshot.report.tables import Grid
 from coreshot.report.units import format_bytes, format_seconds
@@ -84,6 +85,7 @@ def tell(folder: Path, real: Path | None, progress: Progress) -> Story:
                 one.cancel()
             raise
     story = Story(digits, heart, paper, time.perf_counter() - began, folder / "demo.html", folder)
+    write_bytes(folder / "what-leaves.png", render(digits.leaves, "png"))
     write_bytes(story.page, story_page(story))
     return story
 
