@@ -40,13 +40,14 @@ from coreshot.cli.options import (
 from coreshot.cli.output import Json, Markdown, make_table, print_grid, print_result, print_run, working
 from coreshot.cli.predict import predict
 from coreshot.cli.study import study_app
+from coreshot.cli.welcome import WHO, who_types_what
 from coreshot.errors import CoreshotError, visible
 
 if TYPE_CHECKING:
     from coreshot.cli.output import Part
     from coreshot.experiments.preset import Preset
 
-app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False)
+app = typer.Typer(add_completion=True, invoke_without_command=True, pretty_exceptions_enable=False)
 app.add_typer(budget_app, name="budget")
 app.add_typer(data_app, name="data")
 app.add_typer(flower_app, name="flower")
@@ -69,12 +70,15 @@ def _print_version(is_asked: bool) -> None:
 
 @app.callback()
 def program(
+    context: typer.Context,
     version: Annotated[
         bool,
         typer.Option("--version", is_eager=True, callback=_print_version, help="Print the version, and stop."),
     ] = False,
 ) -> None:
     """One-shot federated learning with Bayesian pseudocoresets."""
+    if context.invoked_subcommand is None:
+        print_result({who: dict(lines) for who, lines in WHO.items()}, False, who_types_what())
 
 
 @app.command()

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -65,7 +67,7 @@ def up(
 ) -> None:
     """Start a SuperLink, or start it again on its database; with --preset also sites on this machine, to try it out.
 
-    Example: coreshot flower up federation --preset moons_quick
+    Example: coreshot flower up federation --preset flower_try
     """
     _need_flower()
     from coreshot.experiments.preset import load_preset
@@ -264,8 +266,26 @@ def status(folder: Folder, as_json: Json = False) -> None:
             "nodes": [{"name": names.get(node["node-id"], node["node-id"]), "status": node["status"]} for node in nodes]
         }
         facts |= {"runs": [{"run": run["run-id"], "status": run["status"]} for run in runs]}
-    print_result(facts, as_json, (f"{key}: {value}" for key, value in facts.items()))
+    print_result(facts, as_json, status_lines(facts))
     raise typer.Exit(0 if facts["is_running"] else 1)
+
+
+def status_lines(facts: Mapping[str, Any]) -> Iterator[str]:
+    """Sites by their names. Without certificates a node has a number only, so these are counted."""
+    yield f"SuperLink {facts['superlink']}: {'running' if facts['is_running'] else 'not running'}"
+    for role, is_running in facts["processes"].items():
+        if role != "superlink":
+            yield f"{role}, on this machine: {'running' if is_running else 'not running'}"
+    unnamed: Counter[str] = Counter()
+    for node in facts.get("nodes", ()):
+        if node["name"].isdigit():
+            unnamed[node["status"]] += 1
+        else:
+            yield f"{node['name']}: {node['status']}"
+    for status, number in unnamed.items():
+        yield f"{number} {'node' if number == 1 else 'nodes'} {status}"
+    for run in facts.get("runs", ()):
+        yield f"run {run['run']}: {run['status'].replace(':', ', ')}"
 
 
 @flower_app.command()
