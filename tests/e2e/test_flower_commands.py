@@ -76,7 +76,7 @@ def test_without_flower_it_says_what_to_install(call, tmp_path, monkeypatch):
 
 
 def test_status_speaks_of_sites_by_name():
-    from coreshot.cli.flower import status_lines
+    from coreshot.cli.flower_status import status_lines
 
     facts = {
         "superlink": "127.0.0.1:8000",

@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections import Counter
-from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from coreshot.cli.flower_status import status_lines
 from coreshot.cli.options import DataPath, LedgerPath, MaxMemory, Overrides, SiteSettingsPath
 from coreshot.cli.output import Json, print_now, print_result, print_run
 from coreshot.errors import CoreshotError
@@ -268,24 +267,6 @@ def status(folder: Folder, as_json: Json = False) -> None:
         facts |= {"runs": [{"run": run["run-id"], "status": run["status"]} for run in runs]}
     print_result(facts, as_json, status_lines(facts))
     raise typer.Exit(0 if facts["is_running"] else 1)
-
-
-def status_lines(facts: Mapping[str, Any]) -> Iterator[str]:
-    """Sites by their names. Without certificates a node has a number only, so these are counted."""
-    yield f"SuperLink {facts['superlink']}: {'running' if facts['is_running'] else 'not running'}"
-    for role, is_running in facts["processes"].items():
-        if role != "superlink":
-            yield f"{role}, on this machine: {'running' if is_running else 'not running'}"
-    unnamed: Counter[str] = Counter()
-    for node in facts.get("nodes", ()):
-        if node["name"].isdigit():
-            unnamed[node["status"]] += 1
-        else:
-            yield f"{node['name']}: {node['status']}"
-    for status, number in unnamed.items():
-        yield f"{number} {'node' if number == 1 else 'nodes'} {status}"
-    for run in facts.get("runs", ()):
-        yield f"run {run['run']}: {run['status'].replace(':', ', ')}"
 
 
 @flower_app.command()
