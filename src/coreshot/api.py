@@ -64,14 +64,8 @@ def distill(
     bytes
         The message: a safetensors file whose header lists everything that was computed from the records.
 
-    Raises
-    ------
-    CoreshotError
-        Where the records do not fit the study.
-
     Examples
     --------
-    >>> study = coreshot.read_study(Path("study.toml"))  # doctest: +SKIP
     >>> message = coreshot.distill(study, x, y, client="north")  # doctest: +SKIP
     """
     terms = study.agreement
