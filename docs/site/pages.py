@@ -9,14 +9,22 @@ from typing import Any
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files
+from notebook_pages import notebook_page
 from reference import api_page, commands_page, settings_page, wire_page
 
 # The order for a newcomer. A page that is written later and stands in no section comes under the last one.
 SECTIONS: dict[str, list[str]] = {
-    "Start": ["index.md", "start.md", "heart.md"],
+    "Start": ["index.md", "start.md", "notebooks/first-study.md", "heart.md"],
     "For data owners": ["for-sites.md", "at-work.md", "flower-site.md"],
     "For coordinators": ["study.md", "features.md", "flower-coordinator.md"],
-    "For researchers": ["researchers.md", "reproduction.md", "your-data.md", "data.md", "add-a-part.md"],
+    "For researchers": [
+        "researchers.md",
+        "notebooks/paper.md",
+        "reproduction.md",
+        "your-data.md",
+        "data.md",
+        "add-a-part.md",
+    ],
     "How it works": [
         "follow-one-datum.md",
         "glm.md",
@@ -52,15 +60,21 @@ def navigation(names: list[str]) -> list[dict[str, list[str]]]:
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
     docs = Path(config.docs_dir)
-    names = [path.name for path in docs.glob("*.md")] + ["index.md"]
+    names = [path.name for path in docs.glob("*.md")] + ["index.md", *map(_page_name, docs.glob("notebooks/*.ipynb"))]
     config.nav = navigation(names)
     return config
+
+
+def _page_name(notebook: Path) -> str:
+    return f"notebooks/{notebook.stem}.md"
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """The first page is the README; the reference is made."""
     for name, make in REFERENCE.items():
         files.append(File.generated(config, name, content=make()))
+    for path in sorted(Path(config.docs_dir).glob("notebooks/*.ipynb")):
+        files.append(File.generated(config, _page_name(path), content=notebook_page(path)))
     readme = (Path(config.docs_dir).parent / "README.md").read_text(encoding="utf-8").replace("](docs/", "](")
     files.append(File.generated(config, "index.md", content=readme))
     return files
@@ -69,7 +83,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 def on_page_markdown(markdown: str, page: Any, config: MkDocsConfig, files: Files) -> str:
     """A link to a file of the repository that is no page becomes its path; one that leads nowhere is an error."""
     root = Path(config.docs_dir).parent
-    if page.file.src_path in REFERENCE:
+    if "/" in page.file.src_path:  # made here
         return markdown
 
     def name_it(found: re.Match[str]) -> str:

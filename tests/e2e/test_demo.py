@@ -72,27 +72,6 @@ def test_a_folder_with_files_is_not_written_into(tmp_path):
         told.tell(tmp_path, None, None)
 
 
-def test_the_five_commands_of_the_example_work_as_they_are_printed(call, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    code, said, _ = call("example", "heart", "--to", "heart")
-    assert code == 0
-    monkeypatch.chdir(tmp_path / "heart")
-    commands = [line.strip() for line in said.splitlines() if line.startswith("  coreshot")]
-    assert len(commands) == 5
-    assert [one.split()[1] for one in commands] == ["study", "distill", "inspect", "fit", "evaluate"]
-    for name in HOSPITALS[1:]:
-        assert call("distill", "study.toml", f"{name}.csv", "--out", f"{name}.coreset")[0] == 0
-    for command in commands:
-        parts = shlex.split(command)[1:]
-        if "*.coreset" in parts:
-            parts[parts.index("*.coreset") : parts.index("*.coreset") + 1] = [f"{name}.coreset" for name in HOSPITALS]
-        code, _, errors = call(*parts)
-        assert code == 0, (command, errors)
-    assert (tmp_path / "heart" / "model.html").stat().st_size > 10_000
-    readme = (tmp_path / "heart" / "README.md").read_text()
-    assert all(command in readme for command in commands)
-
-
 def test_the_held_out_patients_are_in_no_hospital(call, tmp_path):
     call("example", "heart", "--to", str(tmp_path / "a"))
     call("example", "heart", "--to", str(tmp_path / "b"), "--hospitals", str(tmp_path / "a"))  # any four files will do
