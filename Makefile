@@ -7,10 +7,15 @@ STAMP := .venv/installed
 quick test: export OPENBLAS_NUM_THREADS = 1
 quick test: export OMP_NUM_THREADS = 1
 
-.PHONY: demo quick test checks types tests bench install clean
+.PHONY: demo docs quick test checks types tests bench install clean
 
 demo: install
 	$(BIN)/coreshot demo
+
+# The documentation's site in site/, offline; a warning or a dead link is an error.
+docs: install
+	DISABLE_MKDOCS_2_WARNING=true NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+	@echo "open site/index.html"
 
 # Both print their wall time and the peak memory of all their processes at the end.
 quick: install
@@ -21,8 +26,8 @@ test: install
 	$(BIN)/python benchmarks/watch.py $(MAKE) --no-print-directory checks
 
 checks: install
-	$(BIN)/ruff format --check src tests benchmarks examples
-	$(BIN)/ruff check src tests benchmarks examples
+	$(BIN)/ruff format --check src tests benchmarks examples docs/site
+	$(BIN)/ruff check src tests benchmarks examples docs/site
 	$(MAKE) --no-print-directory --jobs=2 types tests
 
 types: install

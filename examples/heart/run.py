@@ -13,13 +13,13 @@ patients).
 from __future__ import annotations
 
 import argparse
-import csv
 import json
 import os
 import sys
 import tempfile
 import time
 from collections.abc import Callable
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +34,7 @@ from sklearn.neural_network import MLPClassifier
 from coreshot.api import distill
 from coreshot.config import decode_named
 from coreshot.data.files import read_records
+from coreshot.demo.hospitals import HOSPITALS, look_alike
 from coreshot.fitted.model import fit
 from coreshot.methods import METHODS
 from coreshot.models.networks import Mlp
@@ -43,8 +44,7 @@ from coreshot.study.file import read_study
 from coreshot.types import make_points
 from coreshot.wire.ledger import Ledger
 
-HOSPITALS = ("cleveland", "hungarian", "switzerland", "va")
-STUDY = Path(__file__).parent / "study.toml"
+STUDY = Path(str(files("coreshot"))) / "examples" / "heart" / "study.toml"
 Split = dict[str, tuple[np.ndarray, np.ndarray]]
 Model = Callable[[str, np.ndarray], np.ndarray]  # hospital and inputs -> probability of disease
 FED_AVG = {
@@ -55,47 +55,6 @@ FED_AVG = {
     "client_optimizer": {"name": "sgd", "step_size": 0.1},
     "server_optimizer": {"name": "sgd", "step_size": 1.0},
 }
-
-
-def look_alike(folder: Path, seed: int = 0) -> None:
-    """Four files with the study's columns: a logistic truth, base rates and missing columns as the real hospitals
-    have them.
-    """
-    draws = np.random.default_rng(seed)
-    sizes, shifts = (303, 294, 123, 200), (0.0, -0.5, 3.0, 1.2)
-    absent = {"hungarian": {"slope", "ca", "thal"}, "switzerland": {"chol", "fbs", "ca"}, "va": {"ca", "thal"}}
-    for name, size, shift in zip(HOSPITALS, sizes, shifts, strict=True):
-        lines = [_patient(draws, shift) for _ in range(size)]
-        for line in lines:
-            for key in line:
-                if key in absent.get(name, ()) or (key != "num" and draws.random() < 0.03):
-                    line[key] = ""
-        with (folder / f"{name}.csv").open("w", newline="") as file:
-            writer = csv.DictWriter(file, list(lines[0]))
-            writer.writeheader()
-            writer.writerows(lines)
-
-
-def _patient(draws: np.random.Generator, shift: float) -> dict[str, Any]:
-    age, sex, pain = draws.integers(30, 78), draws.integers(2), draws.integers(1, 5)
-    rate, peak = draws.integers(90, 200), draws.gamma(1.0, 1.0)
-    score = 0.05 * (age - 55) + 0.9 * sex + 0.8 * (pain - 3) - 0.02 * (rate - 145) + 0.7 * (peak - 1) + shift
-    return {
-        "age": age,
-        "sex": sex,
-        "cp": pain,
-        "trestbps": draws.integers(100, 180),
-        "chol": draws.integers(150, 350),
-        "fbs": draws.integers(2),
-        "restecg": draws.integers(3),
-        "thalach": rate,
-        "exang": int(draws.random() < 0.2 + 0.1 * pain),
-        "oldpeak": round(float(min(peak, 6)), 1),
-        "slope": draws.integers(1, 4),
-        "ca": draws.integers(4),
-        "thal": (3, 6, 7)[draws.integers(3)],
-        "num": int(draws.random() < 1 / (1 + np.exp(-score))),
-    }
 
 
 def split(data: Split, seed: int) -> tuple[Split, Split]:

@@ -33,14 +33,40 @@ def distill(
     stop: threading.Event | None = None,
     ledger: Path | None = None,
 ) -> bytes:
-    """A client's side: its data in, the one message that leaves out. x is [points, ...]; y is classes, or targets.
+    """A client's side: its data in, the one message that leaves out.
 
-    A learner that takes long continues from the state in the file `keep`, if that is of the same work, and saves its
-    own there; after `stop` is set it ends with a StoppedError.
+    Parameters
+    ----------
+    study : Study
+        The public agreement, the same at every site and at the server.
+    x : array of shape (records, *input_shape)
+        The inputs, scaled as the study says.
+    y : array of shape (records,) or (records, num_outputs)
+        Classes as whole numbers from 0, or targets of a regression.
+    client : str
+        The site's name; no two sites of a study have the same.
+    seed : int
+        Of a learner's random numbers. Noise of a private study comes from the operating system instead.
+    progress : Progress, optional
+        Is told how far a learner that takes long is.
+    keep : Path, optional
+        A file with the state of a learner that takes long: it continues from there, if that is of the same work, and
+        saves its own there.
+    stop : threading.Event, optional
+        After it is set, a learner ends with a StoppedError.
+    ledger : Path, optional
+        The site's own file. What leaves is noted there first, a private study on the same records gets the same message
+        again, and a total is not passed, as with the command `coreshot distill`. Without it nothing is noted, as
+        simulations need it, and a private study draws new noise at each call: two such messages are two releases.
 
-    With `ledger`, the site's own file, what leaves is noted there first, a private study on the same records gets the
-    same message again, and a total is not passed, as with the command `coreshot distill`. Without it nothing is noted,
-    as simulations need it, and a private study draws new noise at each call: two such messages are two releases.
+    Returns
+    -------
+    bytes
+        The message: a safetensors file whose header lists everything that was computed from the records.
+
+    Examples
+    --------
+    >>> message = coreshot.distill(study, x, y, client="north")  # doctest: +SKIP
     """
     terms = study.agreement
     points = check_points(

@@ -34,6 +34,7 @@ LAYERS = [
     "flower",
     "api",
     "estimator",
+    "demo",
     "cli",
 ]
 FACADES = (

@@ -32,7 +32,7 @@ COMMANDS = commands_of(typer.main.get_command(app))
 
 def test_the_walk_finds_them_all():
     assert {("run",), ("data", "show"), ("study", "check"), ("evaluate",), ("audit",)} <= set(COMMANDS)
-    assert len(COMMANDS) == 31
+    assert len(COMMANDS) == 33
 
 
 @pytest.mark.parametrize("path", COMMANDS, ids=" ".join)
@@ -98,6 +98,8 @@ NOT_THERE = {
     ("budget", "set"): ["--epsilon", "1", "--data", "nowhere.csv"],
     ("budget", "show"): ["--data", "nowhere.csv"],
     ("budget", "remove"): ["--data", "nowhere.csv"],
+    ("new-preset",): ["nothing", "--out", "x.toml"],
+    ("example",): ["lungs", "--to", "x"],
     ("data", "get"): ["file:///nowhere", "--sha256", "0" * 64],
 }
 

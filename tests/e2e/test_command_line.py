@@ -434,7 +434,7 @@ def test_presets_that_come_with_coreshot_can_be_read(source):
 
 
 def test_demo_presets_exist():
-    from coreshot.cli.commands import DEMO
+    from coreshot.demo.paper import PRESETS
     from coreshot.experiments.preset import preset_names
 
-    assert set(DEMO) <= set(preset_names())
+    assert set(PRESETS) <= set(preset_names())

@@ -73,3 +73,22 @@ def test_without_flower_it_says_what_to_install(call, tmp_path, monkeypatch):
     code, _, errors = call("flower", "up", tmp_path)
     assert code == 2
     assert "install coreshot[flower]" in errors
+
+
+def test_status_speaks_of_sites_by_name():
+    from coreshot.cli.flower_status import status_lines
+
+    facts = {
+        "superlink": "127.0.0.1:8000",
+        "is_running": True,
+        "processes": {"superlink": True, "client-0": False},
+        "nodes": [{"name": name, "status": "online"} for name in ("ward-3", "17224597136490060536", "9")],
+        "runs": [{"run": "5", "status": "finished:completed"}],
+    }
+    assert list(status_lines(facts)) == [
+        "SuperLink 127.0.0.1:8000: running",
+        "client-0, on this machine: not running",
+        "ward-3: online",
+        "2 nodes online",
+        "run 5: finished, completed",
+    ]

@@ -1,5 +1,9 @@
-"""Both pages in a real browser: all is shown, nothing is fetched or wrong, and a phone or a keyboard is enough."""
+"""The pages in a real browser: all is shown, nothing is fetched or wrong, and a phone, paper or a keyboard is enough.
 
+Screenshots at three widths are kept in the test run's folder (pytest prints it with --basetemp).
+"""
+
+import re
 import shutil
 from dataclasses import dataclass, field
 
@@ -7,9 +11,11 @@ import pytest
 
 from coreshot.api import distill
 from coreshot.data.files import read_records
+from coreshot.demo.story import story_page
 from coreshot.fitted.folder import by_client, open_model, write_model
 from coreshot.report.model_page import evaluate_model, model_page
 from coreshot.study.file import read_study, read_study_file
+from stand_ins import small_story
 
 CHROMIUM = next(
     (path for name in ("chromium", "chromium-browser", "google-chrome", "chrome") if (path := shutil.which(name))), None
@@ -18,6 +24,22 @@ playwright = pytest.importorskip("playwright.sync_api", reason="the browser's dr
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium on PATH, and tests download none")
 
 PHONE, DESK = {"width": 360, "height": 740}, {"width": 1280, "height": 900}
+WIDTHS = (390, 800, 1600)
+LEAST_CONTRAST = 4.5  # WCAG 2.2, level AA, for text of usual size
+# Each text that is shown: its colour and the first opaque background behind it, as rgb(...).
+COLOURS = """() => {
+  const found = {};
+  const walk = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  while (walk.nextNode()) {
+    const one = walk.currentNode.parentElement;
+    if (!walk.currentNode.data.trim() || one.closest("svg, script, style") || !one.checkVisibility()) continue;
+    let behind = one;
+    while (behind && getComputedStyle(behind).backgroundColor === "rgba(0, 0, 0, 0)") behind = behind.parentElement;
+    const ground = behind ? getComputedStyle(behind).backgroundColor : "rgb(255, 255, 255)";
+    found[getComputedStyle(one).color + "/" + ground] = walk.currentNode.data.trim().slice(0, 40);
+  }
+  return found;
+}"""
 RUN = """
 title = "two moons, for a page"
 seeds = [0]
@@ -56,7 +78,7 @@ def run_page(tmp_path_factory):
 def heart_page(project, tmp_path_factory):
     """Of three sites that are drawn here, with the study of the example: 13 columns, and a client with a long name."""
     folder = tmp_path_factory.mktemp("model")
-    study_file = project / "examples" / "heart" / "study.toml"
+    study_file = project / "src" / "coreshot" / "examples" / "heart" / "study.toml"
     study = read_study(study_file)
     files = {}
     for index, name in enumerate(("north", "south", "a site with quite a long name - and more")):
@@ -74,6 +96,14 @@ def heart_page(project, tmp_path_factory):
     found = evaluate_model(fitted, records.x, records.y, None)
     page = folder / "page.html"
     page.write_bytes(model_page(open_model(folder / "model"), fitted, found, path.name))
+    return page
+
+
+@pytest.fixture(scope="module")
+def demo_page(tmp_path_factory):
+    """The story's page; its digits and its figures of the paper are stand-ins, its hospitals are computed."""
+    page = tmp_path_factory.mktemp("demo") / "demo.html"
+    page.write_bytes(story_page(small_story(page.parent)))
     return page
 
 
@@ -105,8 +135,8 @@ def visit(browser):
         context.close()
 
 
-PAGES = ("run_page", "heart_page")
-TABLES = {"run_page": 3, "heart_page": 5}
+PAGES = ("run_page", "heart_page", "demo_page")
+TABLES = {"run_page": 3, "heart_page": 5, "demo_page": 6}
 
 
 @pytest.fixture(params=PAGES)
@@ -123,11 +153,13 @@ def test_tables_and_figures_are_there_and_nothing_is_fetched(visit, page_path):
     )
     assert len(rows) == TABLES[name]
     assert min(rows) >= 1
-    images = seen.page.eval_on_selector_all(
-        "img", "images => images.map(image => [image.complete, image.naturalWidth, image.clientWidth, image.alt])"
+    drawings = seen.page.eval_on_selector_all(
+        "svg[role=img]",
+        "all => all.filter(one => one.checkVisibility()).map(one => [one.clientWidth, one.querySelectorAll('path')"
+        ".length, one.getAttribute('aria-label')])",
     )
-    assert images
-    assert all(complete and natural > 200 and shown > 100 and alt for complete, natural, shown, alt in images)
+    assert drawings
+    assert all(width > 100 and paths > 10 and alt for width, paths, alt in drawings)
     assert seen.messages == []
     assert [url for url in seen.requests if not url.startswith("data:")] == [path.as_uri()]
 
@@ -138,6 +170,44 @@ def test_it_fits_a_phone(visit, page_path):
         seen.page.evaluate(f"document.querySelectorAll('details').forEach(one => one.open = {state})")
         width, inner = seen.page.evaluate("[document.documentElement.scrollWidth, window.innerWidth]")
         assert width <= inner == PHONE["width"]
+
+
+def contrast(pair):
+    """The ratio of the lighter to the darker of two colours, after WCAG."""
+
+    def luminance(colour):
+        parts = [float(part) / 255 for part in re.findall(r"[\d.]+", colour)[:3]]
+        red, green, blue = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
+        return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+    dark, light = sorted(luminance(colour) for colour in pair.split("/"))
+    return (light + 0.05) / (dark + 0.05)
+
+
+def too_pale(page):
+    return {words: pair for pair, words in page.evaluate(COLOURS).items() if contrast(pair) < LEAST_CONTRAST}
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_every_text_can_be_read_at_every_width(visit, page_path, scheme, tmp_path):
+    name, path = page_path
+    seen = visit(path, DESK)
+    seen.page.emulate_media(color_scheme=scheme)
+    seen.page.evaluate("document.querySelectorAll('details').forEach(one => one.open = true)")
+    assert too_pale(seen.page) == {}
+    for width in WIDTHS:
+        seen.page.set_viewport_size({"width": width, "height": 900})
+        shown, inner = seen.page.evaluate("[document.documentElement.scrollWidth, window.innerWidth]")
+        assert shown <= inner == width
+        seen.page.screenshot(path=tmp_path / f"{name}-{scheme}-{width}.png", full_page=True)
+    ground = seen.page.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert (contrast(f"{ground}/rgb(0, 0, 0)") > 10) == (scheme == "light")
+
+
+def test_the_page_of_a_model_takes_three_sheets_of_paper(visit, heart_page, tmp_path):
+    seen = visit(heart_page, DESK)
+    printed = seen.page.pdf(path=tmp_path / "model.pdf", format="A4")
+    assert 1 <= len(re.findall(rb"/Type\s*/Page\b", printed)) <= 3
 
 
 def test_a_keyboard_reaches_everything(visit, page_path):
@@ -167,7 +237,7 @@ def test_a_keyboard_reaches_everything(visit, page_path):
 
 BAD = """<!doctype html><title>bad</title><img src="http://127.0.0.1:9/x.png" alt="">
 <script>console.log("hello"); nowhere()</script>
-<div style="width: 900px">wide</div>"""
+<div style="width: 900px; color: #999; background: #fff">wide and pale</div>"""
 
 
 def test_negative_control_a_bad_page_is_seen_to_be_bad(visit, tmp_path):
@@ -176,4 +246,5 @@ def test_negative_control_a_bad_page_is_seen_to_be_bad(visit, tmp_path):
     assert any("nowhere" in message for message in seen.messages)
     assert any(url.startswith("http:") for url in seen.requests)
     assert seen.page.evaluate("document.images[0].naturalWidth") == 0
+    assert list(too_pale(seen.page)) == ["wide and pale"]
     assert seen.page.evaluate("document.documentElement.scrollWidth") > PHONE["width"]

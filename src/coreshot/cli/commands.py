@@ -18,6 +18,7 @@ import typer
 from coreshot.cli.audit import audit
 from coreshot.cli.budget import budget_app
 from coreshot.cli.data import data_app
+from coreshot.cli.demo import demo, example
 from coreshot.cli.distill import distill
 from coreshot.cli.evaluate import evaluate
 from coreshot.cli.flower import flower_app
@@ -26,17 +27,27 @@ from coreshot.cli.inspect import inspect
 from coreshot.cli.key import key_app
 from coreshot.cli.model import fit, forget
 from coreshot.cli.new_preset import new_preset
-from coreshot.cli.options import Overrides, PresetName, Seeds, parse_names, parse_seeds, parse_whole_numbers
+from coreshot.cli.options import (
+    RESEARCH,
+    Overrides,
+    PresetName,
+    Seeds,
+    missing_research,
+    parse_names,
+    parse_seeds,
+    parse_whole_numbers,
+)
 from coreshot.cli.output import Json, Markdown, make_table, print_grid, print_result, print_run, working
 from coreshot.cli.predict import predict
 from coreshot.cli.study import study_app
+from coreshot.cli.welcome import WHO, who_types_what
 from coreshot.errors import CoreshotError, visible
 
 if TYPE_CHECKING:
     from coreshot.cli.output import Part
     from coreshot.experiments.preset import Preset
 
-app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False)
+app = typer.Typer(add_completion=True, invoke_without_command=True, pretty_exceptions_enable=False)
 app.add_typer(budget_app, name="budget")
 app.add_typer(data_app, name="data")
 app.add_typer(flower_app, name="flower")
@@ -44,8 +55,6 @@ app.add_typer(key_app, name="key")
 app.add_typer(study_app, name="study")
 for command in (distill, fit, forget, predict, evaluate):
     app.command()(command)
-
-DEMO = ("moons_quick", "regression_quick")
 
 Out = Annotated[Path | None, typer.Option("--out", help="The folder for results; the default is runs/PRESET.")]
 PlanOnly = Annotated[bool, typer.Option("--plan", help="Print what the run would cost, and stop.")]
@@ -61,12 +70,15 @@ def _print_version(is_asked: bool) -> None:
 
 @app.callback()
 def program(
+    context: typer.Context,
     version: Annotated[
         bool,
         typer.Option("--version", is_eager=True, callback=_print_version, help="Print the version, and stop."),
     ] = False,
 ) -> None:
     """One-shot federated learning with Bayesian pseudocoresets."""
+    if context.invoked_subcommand is None:
+        print_result({who: dict(lines) for who, lines in WHO.items()}, False, who_types_what())
 
 
 @app.command()
@@ -243,19 +255,8 @@ app.command()(audit)
 app.command()(frontier)
 
 
-@app.command()
-def demo(out: Out = None, plan: PlanOnly = False, as_json: Json = False) -> None:
-    """Run both synthetic tasks with one seed and short settings: a few minutes on two cores.
-
-    Example: coreshot demo --out runs/demo
-    """
-    from coreshot.experiments.preset import load_preset
-
-    presets = [load_preset(name) for name in DEMO]
-    if plan:
-        _print_plan(presets, None, as_json)
-        return
-    _run(presets, out or Path("runs/demo"), None, as_json)
+app.command()(demo)
+app.command()(example)
 
 
 def _executor(workers: int, client_minutes: float | None) -> Any:
@@ -299,6 +300,10 @@ def main() -> None:
         app()
     except CoreshotError as error:
         _end(str(error))
+    except ModuleNotFoundError as error:
+        if error.name not in RESEARCH:
+            raise
+        _end(missing_research("this study or preset", [error.name]))
     except OSError as error:
         if error.filename is None:  # not about a file that the user has named
             raise

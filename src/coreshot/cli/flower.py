@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from coreshot.cli.flower_status import status_lines
 from coreshot.cli.options import DataPath, LedgerPath, MaxMemory, Overrides, SiteSettingsPath
 from coreshot.cli.output import Json, print_now, print_result, print_run
 from coreshot.errors import CoreshotError
@@ -65,7 +66,7 @@ def up(
 ) -> None:
     """Start a SuperLink, or start it again on its database; with --preset also sites on this machine, to try it out.
 
-    Example: coreshot flower up federation --preset moons_quick
+    Example: coreshot flower up federation --preset flower_try
     """
     _need_flower()
     from coreshot.experiments.preset import load_preset
@@ -264,7 +265,7 @@ def status(folder: Folder, as_json: Json = False) -> None:
             "nodes": [{"name": names.get(node["node-id"], node["node-id"]), "status": node["status"]} for node in nodes]
         }
         facts |= {"runs": [{"run": run["run-id"], "status": run["status"]} for run in runs]}
-    print_result(facts, as_json, (f"{key}: {value}" for key, value in facts.items()))
+    print_result(facts, as_json, status_lines(facts))
     raise typer.Exit(0 if facts["is_running"] else 1)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated
 
@@ -39,6 +40,22 @@ Overrides = Annotated[
     list[str] | None,
     typer.Option("--set", help="Change a setting, such as learner.bpc.num_updates=50; may be repeated."),
 ]
+
+
+RESEARCH = ("flax", "blackjax", "h5py")
+
+
+def refuse_without_research(what: str) -> None:
+    """A CoreshotError where a package of `coreshot[research]` is missing, before any work."""
+    from importlib.util import find_spec
+
+    missing = [name for name in RESEARCH if find_spec(name) is None]
+    if missing:
+        raise CoreshotError(missing_research(what, missing))
+
+
+def missing_research(what: str, missing: Iterable[str]) -> str:
+    return f"{what}: needs packages that are not installed ({', '.join(missing)}); pip install 'coreshot[research]'."
 
 
 def parse_seeds(text: str | None) -> list[int] | None:

@@ -153,7 +153,15 @@ def preset_names() -> list[str]:
 
 
 def load_preset(name: str, overrides: Sequence[str] = ()) -> Preset:
-    """A preset of coreshot by name, or a TOML file by path; overrides are "a.b=1" in TOML's notation."""
+    """A preset: a task, learners, methods and inferences, and the arms that combine them.
+
+    Parameters
+    ----------
+    name : str
+        A name from `coreshot list`, or the path of a TOML file.
+    overrides : sequence of str
+        Changes such as "learner.bpc.num_updates=50", in TOML's notation.
+    """
     values = _read(name)
     for override in overrides:
         _override(values, override)

@@ -30,7 +30,17 @@ Contents = Mapping[str, Content]  # by client: what its message says
 
 @dataclass(frozen=True, repr=False)
 class FittedModel:
-    """`diagnostics` says whether the sampling can be trusted."""
+    """What the server has learned from the messages of a study.
+
+    Attributes
+    ----------
+    study : Study
+        The agreement that it was fitted under.
+    posterior : Posterior
+        Over the weights of a network, or over a linear head.
+    diagnostics : Diagnostics
+        Whether the sampling can be trusted; empty where nothing was sampled.
+    """
 
     study: Study
     posterior: Posterior
@@ -46,7 +56,19 @@ class FittedModel:
         )
 
     def predict(self, x: Any) -> Predictive:
-        """Class probabilities or function mean, with epistemic and aleatoric deviation."""
+        """What the model says about new inputs, and how sure it is.
+
+        Parameters
+        ----------
+        x : array of shape (points, *input_shape)
+            Inputs, scaled as the study says.
+
+        Returns
+        -------
+        Predictive
+            Arrays of shape (points, num_outputs): `mean`, class probabilities or the mean of the function;
+            `epistemic`, its deviation under the posterior; `aleatoric`, what remains if the weights were known.
+        """
         return self.posterior.predict(self._inputs(x))
 
     def novelty(self, x: Any) -> np.ndarray:
@@ -71,10 +93,17 @@ class FittedModel:
         return sums(self.study.model, self.posterior, test)
 
     def evaluate(self, x: Any, y: Any) -> Metrics:
+        """Accuracy, NLL, Brier score and ECE of classes; NLL and RMSE of quantities. x and y as in `distill`."""
         return metrics(self.study.model, self.sums(x, y))
 
     def forget(self, data: bytes) -> FittedModel:
-        """The model as if the client of this message, one of those it was fitted to, had never taken part."""
+        """The model as if the client of this message, one of those it was fitted to, had never taken part.
+
+        Parameters
+        ----------
+        data : bytes
+            The message that the client had sent.
+        """
         method = self.study.method
         if not isinstance(method, Forgets):
             raise CoreshotError(
@@ -125,7 +154,28 @@ def fit(
 ) -> FittedModel:
     """The server's side: messages of this study, in any order, to a posterior. It sees no data.
 
-    A spectral study has its posterior in closed form; one with a learner needs an inference.
+    Parameters
+    ----------
+    study : Study
+        The agreement under which the messages were made; another one is an error.
+    messages : iterable of bytes
+        One from each client.
+    inference : Inference, optional
+        How weights are inferred from points: `Hmc`, `Nuts`, `MapEstimate`. A study with a learner needs one; glm and
+        spectral studies have their posterior without.
+    weighting : {"mass", "paper", "size", "none"}
+        The weight of each received point, for a study with a learner.
+    seed : int
+        Of the inference.
+
+    Returns
+    -------
+    FittedModel
+
+    Examples
+    --------
+    >>> model = coreshot.fit(study, messages)  # doctest: +SKIP
+    >>> model.predict(x).mean  # doctest: +SKIP
     """
     if study.learner is not None and inference is None:
         raise CoreshotError("fit: a study with a learner needs an inference, such as MapEstimate or Hmc; give one.")

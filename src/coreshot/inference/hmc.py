@@ -37,6 +37,8 @@ from coreshot.types import Params, PRNGKey
 
 @settings
 class Hmc:
+    """Hamiltonian Monte Carlo: several chains, each after a warm-up. Settings as attributes."""
+
     step_size: Positive  # of the leapfrog integrator; the initial one if it is adapted
     inverse_mass: Positive  # the diagonal of the inverse mass matrix, the same for all weights
     num_integration_steps: Count

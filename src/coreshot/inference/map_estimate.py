@@ -44,6 +44,8 @@ def climb(
 
 @settings
 class MapEstimate:
+    """The weights with the highest posterior density, by SGD or Adam; several of them are an ensemble."""
+
     optimizer: Literal["sgd", "adam"]
     step_size: Positive
     num_steps: Count

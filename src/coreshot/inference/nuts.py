@@ -30,6 +30,8 @@ from coreshot.types import Params, PRNGKey
 
 @settings
 class Nuts:
+    """The No-U-Turn Sampler, which chooses the length of trajectories itself. Settings as attributes."""
+
     num_warmup: Count
     num_samples: Count  # kept per chain
     num_chains: Count = 4

@@ -1,20 +1,17 @@
-"""Networks as settings, and the flax modules that they build."""
+"""Networks as settings; the flax modules that they build are in their own file, since most sites have no flax."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Annotated, Any, Literal, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol, runtime_checkable
 
-import flax.linen as nn
-import jax.numpy as jnp
-from jaxtyping import Array
 from pydantic import Field
 
 from coreshot.config import Count, settings
 from coreshot.errors import CoreshotError
-from coreshot.models.cpu_convolution import WHOLE_BATCH, convolution, images_at_once, max_pool
+from coreshot.models.cpu_convolution import WHOLE_BATCH, images_at_once
 
-ACTIVATIONS: dict[str, Callable[[Array], Array]] = {"relu": nn.relu, "swish": nn.swish, "tanh": nn.tanh}
+if TYPE_CHECKING:
+    import flax.linen as nn
 
 
 @runtime_checkable
@@ -33,24 +30,6 @@ class Network(Protocol):
 Precision = Literal["float32", "bfloat16"]
 
 
-class MlpModule(nn.Module):
-    hidden: tuple[int, ...]
-    activation: str
-    norm_groups: int
-    num_outputs: int
-    precision: Precision
-
-    @nn.compact
-    def __call__(self, x: Array, embed: bool = False) -> Array:
-        x = x.reshape(x.shape[0], -1)
-        for width in self.hidden:
-            x = nn.Dense(width, dtype=self.precision)(x)
-            if self.norm_groups:
-                x = nn.GroupNorm(num_groups=self.norm_groups, dtype=self.precision)(x)
-            x = ACTIVATIONS[self.activation](x)
-        return x if embed else nn.Dense(self.num_outputs, dtype=self.precision)(x).astype(jnp.float32)
-
-
 @settings
 class Mlp:
     """Dense layers with one activation, and group normalisation before it where norm_groups > 0."""
@@ -61,38 +40,12 @@ class Mlp:
     precision: Precision = "float32"
 
     def build(self, num_outputs: int) -> nn.Module:
+        from coreshot.models.flax_modules import MlpModule
+
         return MlpModule(self.hidden, self.activation, self.norm_groups, num_outputs, self.precision)
 
     def fills_cache(self, input_shape: tuple[int, ...]) -> bool:
         return False
-
-
-class ConvNetModule(nn.Module):
-    channels: tuple[int, ...]
-    dense: tuple[int, ...]
-    num_outputs: int
-    precision: Precision
-    kernel: int
-    strides: tuple[int, ...]
-    pooled: tuple[int, ...]
-
-    @nn.compact
-    def __call__(self, x: Array, embed: bool = False) -> Array:
-        for index, (width, stride) in enumerate(zip(self.channels, self.strides, strict=True)):
-            x = nn.Conv(
-                width,
-                (self.kernel, self.kernel),
-                strides=stride,
-                padding="VALID",
-                dtype=self.precision,
-                conv_general_dilated=convolution(),
-            )(x)
-            # Pooling and relu commute, and in this order relu has a quarter of the numbers.
-            x = nn.relu(max_pool(x)) if index + 1 in self.pooled else nn.relu(x)
-        x = x.reshape(x.shape[0], -1)
-        for width in self.dense:
-            x = nn.relu(nn.Dense(width, dtype=self.precision)(x))
-        return x if embed else nn.Dense(self.num_outputs, dtype=self.precision)(x).astype(jnp.float32)
 
 
 @settings
@@ -131,6 +84,8 @@ class ConvNet:
         return (len(self.channels),) if self.pool_after is None else self.pool_after
 
     def build(self, num_outputs: int) -> nn.Module:
+        from coreshot.models.flax_modules import ConvNetModule
+
         return ConvNetModule(
             self.channels, self.dense, num_outputs, self.precision, self.kernel, self._strides, self._pooled
         )

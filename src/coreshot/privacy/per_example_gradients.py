@@ -19,14 +19,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
-from flax.traverse_util import flatten_dict, unflatten_dict
 from jaxtyping import Array, Bool, Float, Int
 
 from coreshot.models import Model
+from coreshot.models.nested import flatten_dict, unflatten_dict
 from coreshot.types import Params, Points
 
 UNIT = 2**24  # what no rounded gradient is longer than: all whole numbers up to it are float32 numbers
@@ -110,7 +109,9 @@ def _slopes(
             inputs[path] = got[0].astype(jnp.float32)
             return given + shifts[path]
 
-        with nn.intercept_methods(_listener(shift)):
+        from flax.linen import intercept_methods  # a network is there, so flax is
+
+        with intercept_methods(_listener(shift)):
             value = -model.log_prob(params, Points(x[None], y[None], jnp.ones(1)))
         assert inputs.keys() == kernels.keys(), "a kernel of a layer that is not flax's Dense"
         return value, inputs
@@ -123,9 +124,11 @@ def _slopes(
 def _listener(heard: Callable[[Path, Array, Array], Array]) -> Callable[..., Any]:
     """A flax interceptor: the output of a dense layer becomes heard(path, input, output)."""
 
+    from flax.linen import Dense
+
     def listen(call: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], context: Any) -> Any:
         given = call(*args, **kwargs)
-        is_layer = isinstance(context.module, nn.Dense) and context.method_name == "__call__"
+        is_layer = isinstance(context.module, Dense) and context.method_name == "__call__"
         return heard(context.module.path, args[0], given) if is_layer else given
 
     return listen

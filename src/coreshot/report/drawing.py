@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
+import html
 import io
+import re
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -18,6 +21,11 @@ STYLE: Any = {  # matplotlib's stubs want a Literal for each key
     "svg.hashsalt": "coreshot",  # else the identifiers in an SVG are random
 }
 DPI = 130
+INK = "#1d1d24"  # of text and axes: in a page it becomes the page's own, light on dark where that is asked for
+SOFT_INK = "#555555"
+PIXELS = 4 / 3  # of a page for a point of a figure
+INKED = ("text.color", "axes.edgecolor", "axes.labelcolor", "axes.titlecolor", "xtick.color", "ytick.color")
+STYLE |= dict.fromkeys(INKED, INK)
 
 CURVE = "#6a3d9a"
 REFERENCE = "#777777"  # of lines to compare with: the diagonal, guessing, a true function
@@ -39,6 +47,31 @@ def dot_style(index: int) -> dict[str, str]:
         "color": CLIENT_COLOURS[index % len(CLIENT_COLOURS)],
         "marker": ARM_MARKERS[index // len(CLIENT_COLOURS) % len(ARM_MARKERS)],
     }
+
+
+def page_svg(drawing: Drawing) -> str:
+    """An SVG to stand in a page itself: without a background, and with the page's ink.
+
+    Identifiers are made the drawing's own, since a page has several.
+    """
+    buffer = io.StringIO()
+    with matplotlib.rc_context(STYLE):
+        drawing.figure.savefig(buffer, format="svg", dpi=DPI, metadata={"Date": None}, transparent=True)
+    text = buffer.getvalue()
+    own = hashlib.sha256(text.encode()).hexdigest()[:8]
+    start = text.index("<svg")
+    box = re.search(r'viewBox="0 0 ([\d.]+) ([\d.]+)"', text[start:])
+    assert box is not None  # matplotlib writes one
+    body = re.sub(
+        r"<metadata>.*?</metadata>|<style.*?</style>", "", text[text.index(">", start) + 1 :], flags=re.DOTALL
+    )
+    body = re.sub(r'(\bid="|href="#|url\(#)', rf"\g<1>{own}-", body)
+    for colour in (INK, SOFT_INK, "#000000"):
+        body = body.replace(colour, "currentColor")
+    return (
+        f'<svg viewBox="0 0 {box[1]} {box[2]}" width="{float(box[1]) * PIXELS:.0f}" role="img" '
+        f'aria-label="{html.escape(drawing.alt)}" stroke-linejoin="round">{body}'
+    )
 
 
 def render(drawing: Drawing, kind: Literal["png", "svg"]) -> bytes:

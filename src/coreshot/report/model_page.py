@@ -17,8 +17,8 @@ from coreshot.fitted.quality import THRESHOLD, Answers, Quality, ask
 from coreshot.fitted.quantity_quality import quantity_quality
 from coreshot.privacy.promise import promise
 from coreshot.report.calibration import draw_coverage, draw_reliability
-from coreshot.report.drawing import Drawing, render
-from coreshot.report.page import embed_image, render_page
+from coreshot.report.drawing import Drawing
+from coreshot.report.page import embed_drawing, render_page
 from coreshot.report.quality_tables import calibration_grid, clients_grid, confusion_grid, measures_grid
 from coreshot.report.tables import NO_VALUE, Grid
 from coreshot.study import Study
@@ -86,7 +86,7 @@ def model_page(folder: ModelFolder, model: FittedModel, found: Evaluated, source
         confusion=confusion_grid(found.overall),
         calibration=calibration_grid(found.overall),
         by_client=clients_grid(found.clients),
-        figure=embed_image(found.drawing, render(found.drawing, "png")),
+        figure=embed_drawing(found.drawing),
         clients=_client_grid(folder),
         num_suspects=sum(standing["verdict"] == "suspect" for standing in folder.standings.values()),
         promise=promise(study.releases),

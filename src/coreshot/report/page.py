@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import base64
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
 
-from coreshot.report.drawing import Drawing
+from coreshot.report.drawing import Drawing, page_svg
 
 
 def render_page(template: str, **values: Any) -> bytes:
@@ -21,6 +21,6 @@ def render_page(template: str, **values: Any) -> bytes:
     return environment.get_template(template).render(**values).encode()
 
 
-def embed_image(drawing: Drawing, png: bytes) -> dict[str, Any]:
+def embed_drawing(drawing: Drawing) -> dict[str, Any]:
     """What a template needs to show a drawing."""
-    return {"png": base64.b64encode(png).decode(), "alt": drawing.alt, "caption": drawing.caption}
+    return {"svg": Markup(page_svg(drawing)), "alt": drawing.alt, "caption": drawing.caption}

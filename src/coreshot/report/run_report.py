@@ -21,7 +21,7 @@ from coreshot.fitted.posterior_file import read_posterior
 from coreshot.report.convergence import arm_role, draw_convergence
 from coreshot.report.drawing import Drawing, render
 from coreshot.report.images import IMAGE_CLIENTS, draw_images
-from coreshot.report.page import embed_image, render_page
+from coreshot.report.page import embed_drawing, render_page
 from coreshot.report.tables import (
     ACCURACY,
     CHECKS,
@@ -147,13 +147,19 @@ def _figure(folder: Path, preset: Preset, jobs: list[Job], rows: list[Row]) -> d
         return _image_figure(folder, shown)
     if preset.task.display.plane is None:  # before posteriors are read
         return None
-    data: FederatedData = preset.task.make(seed)
-    notes = {row["arm"]: _note(row) for row in rows if row["seed"] == seed}
-    panels = [_panel(folder, job, notes[job.arm.label]) for job in shown]
-    drawing = draw_plane(preset.task.display, data, _in_order(panels, preset.highlight))
+    drawing = draw_task(folder, preset, shown, rows)
     if drawing is None:
         return None
-    return {**_save(folder, preset.name, drawing), "seed": seed, "num_panels": len(panels)}
+    return {**_save(folder, preset.name, drawing), "seed": seed, "num_panels": len(shown)}
+
+
+def draw_task(folder: Path, preset: Preset, jobs: Sequence[Job], rows: Sequence[Row]) -> Drawing | None:
+    """A panel for each of these jobs, all of one seed; None where the task's inputs lie on no plane."""
+    seed = jobs[0].seed
+    data: FederatedData = preset.task.make(seed)
+    notes = {row["arm"]: _note(row) for row in rows if row["seed"] == seed}
+    panels = [_panel(folder, job, notes[job.arm.label]) for job in jobs]
+    return draw_plane(preset.task.display, data, _in_order(panels, preset.highlight))
 
 
 def _in_order(panels: Sequence[Panel], first: Sequence[str]) -> list[Panel]:
@@ -175,10 +181,9 @@ def _image_figure(folder: Path, jobs: list[Job]) -> dict[str, Any] | None:
 
 def _save(folder: Path, name: str, drawing: Drawing) -> dict[str, Any]:
     """Write the figure as files, and return what the page needs to show it."""
-    png = render(drawing, "png")
-    write_bytes(folder / "figures" / f"{name}.png", png)
+    write_bytes(folder / "figures" / f"{name}.png", render(drawing, "png"))
     write_bytes(folder / "figures" / f"{name}.svg", render(drawing, "svg"))
-    return embed_image(drawing, png)
+    return embed_drawing(drawing)
 
 
 def _note(row: Row) -> str:

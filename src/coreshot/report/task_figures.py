@@ -28,7 +28,7 @@ from coreshot.types import Points, Posterior
 CLASS_COLOURS = ("#123f8c", "#9b1420")
 # Paler than the points, so that a point can be seen on a field of its own class.
 FIELD_COLOURS = LinearSegmentedColormap.from_list("class field", ["#7fa6e0", "#f7f5f2", "#e58a86"])
-INTERVAL_COLOUR = "#f1efe8"
+INTERVAL_COLOUR = "#8888881f"  # nearly transparent: on white and on a dark page alike
 CURVE_POINTS = 241
 GRID_LINES, GRID_COLUMNS, GRID_PARTS = 78, 110, 6
 

@@ -16,13 +16,13 @@ from typing import Annotated, Any, Literal
 import numpy as np
 import safetensors
 import safetensors.numpy
-from flax import traverse_util
 from jaxtyping import Array, Float
 from pydantic import Field
 
 from coreshot.config import Count, decode_named, encode_named, settings
 from coreshot.errors import CoreshotError
 from coreshot.models import Model
+from coreshot.models import nested as traverse_util
 from coreshot.models.networks import NETWORKS, Network
 from coreshot.storage import write_bytes
 from coreshot.types import Params, PRNGKey

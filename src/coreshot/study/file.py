@@ -69,6 +69,13 @@ def read_study_file(path: Path) -> StudyFile:
 
 
 def read_study(path: Path) -> Study:
+    """A study from its TOML file, checked; a CoreshotError says what is wrong with it.
+
+    Parameters
+    ----------
+    path : Path
+        Of a file that `coreshot study new` has written, or a person.
+    """
     return read_study_file(path).study
 
 

@@ -74,7 +74,21 @@ class Agreement:
 
 @dataclass(frozen=True)
 class Study:
-    """What a client computes and sends is the method, and so part of the agreement. How the server infers is not."""
+    """The public agreement of a federation. Its hash travels with every message.
+
+    What a client computes and sends is the method, and so part of the agreement. How the server infers is not.
+
+    Attributes
+    ----------
+    agreement : Agreement
+        Task, kind, shapes, prior and limits.
+    network : Network
+        Of a method that trains or infers one; glm and spectral studies build none.
+    method : Method
+        What a client computes and sends.
+    inputs, target
+        How records become arrays; None where they are arrays already.
+    """
 
     agreement: Agreement
     network: Network
@@ -156,7 +170,16 @@ class Study:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any], where: str = "study") -> Study:
-        """A table `learner` is short for the method one_shot with that learner."""
+        """A study from plain values, as a TOML or JSON file has them.
+
+        Parameters
+        ----------
+        values : mapping
+            The settings of `Agreement`, and the tables `network`, and `method` or `learner`: a learner is short for the
+            method one_shot with that learner.
+        where : str
+            How the values are called in errors.
+        """
         check_text(values, where)
         if ("learner" in values) == ("method" in values):
             raise CoreshotError(f"{where}: has a learner (one shot) or a method, not both and not neither; give one.")
