@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import scipy.special
 from jaxtyping import Array, Float
 
+from coreshot.errors import CoreshotError
 from coreshot.glm.filling import NOT_FILLED, Filling, Pairs
 from coreshot.glm.head import Head
 from coreshot.glm.logistic import damp
@@ -21,6 +22,8 @@ CHUNK = 8192  # records at once
 
 _ARRAYS = ("basis", "slopes", "intercepts", "roots", "usual_variances", "leverage_root")
 _NUMBERS = ("noise_variance", "usual_novelty")
+_NEW_ARRAYS = ("slopes", "intercepts", "roots", "log_ridges")  # in which the head of a new site differs
+_NEW_NUMBERS = ("num_sites", "site_variance", "noise_within")
 
 
 @dataclass(frozen=True)
@@ -32,6 +35,8 @@ class GlmPosterior:
     head: Head
     filling: Filling = NOT_FILLED
     limits: Limits | None = None  # inside which new records are moved
+    new_site: Head | None = None  # the head for a site that did not take part; None: a model of before
+    is_at_new_site: bool = False  # it is this one's, and intervals and probabilities allow for how sites differ
 
     @classmethod
     def from_arrays(
@@ -41,10 +46,12 @@ class GlmPosterior:
         known = {"usual_variances": np.zeros(len(arrays["roots"])), **arrays}  # a model of before has none
         values: dict[str, Any] = {name: np.asarray(known[name], np.float64) for name in _ARRAYS}
         values |= {name: float(arrays[name]) for name in _NUMBERS}
+        if "class_shares" in arrays:
+            values["class_shares"] = tuple(np.atleast_1d(arrays["class_shares"]).tolist())
         head = Head(**values, log_ridges=arrays["log_ridges"])
         filled_with = tuple(arrays["fill_values"].tolist()) if fills else ()
         limits = Limits(*arrays["limits"]) if "limits" in arrays else None
-        return cls(polynomials, kind, head, Filling(fills, filled_with), limits)
+        return cls(polynomials, kind, head, Filling(fills, filled_with), limits, _read_new_site(head, arrays))
 
     def arrays(self) -> dict[str, np.ndarray]:
         """All but the polynomials, which the study names."""
@@ -52,7 +59,20 @@ class GlmPosterior:
         numbers = {name: np.asarray(vars(self.head)[name]) for name in (*_NUMBERS, "log_ridges")}
         fills = {"fill_values": np.asarray(self.filling.values)} if self.filling.pairs else {}
         limits = {"limits": np.stack([self.limits.lowest, self.limits.highest])} if self.limits is not None else {}
-        return {**named, **numbers, **fills, **limits}
+        shares = {"class_shares": np.asarray(self.head.class_shares)} if self.head.class_shares else {}
+        new = {} if self.new_site is None else vars(self.new_site)
+        of_new = {f"new_site.{name}": np.asarray(new[name]) for name in (*_NEW_ARRAYS, *_NEW_NUMBERS) if new}
+        return {**named, **numbers, **fills, **limits, **shares, **of_new}
+
+    def at_new_site(self) -> GlmPosterior:
+        """As a site sees it that did not take part: it does not know how it differs from those that did."""
+        if self.new_site is None:
+            raise CoreshotError("this model does not know how its sites differ; fit it again from its coresets.")
+        return replace(self, head=self.new_site, is_at_new_site=True)
+
+    @property
+    def _new_site_variance(self) -> float:
+        return self.head.new_site_variance if self.is_at_new_site else 0.0
 
     @property
     def is_point_estimate(self) -> bool:
@@ -88,13 +108,17 @@ class GlmPosterior:
         for features in self._features(np.asarray(x), self.limits):
             means.append(features @ self.head.slopes + self.head.intercepts)
             variances.append(np.stack([np.sum((features @ root.T) ** 2, axis=1) for root in self.head.roots], axis=1))
-        mean = np.concatenate(means)
-        return mean, np.broadcast_to(np.concatenate(variances), mean.shape)
+        mean, variance = np.concatenate(means), np.concatenate(variances) + self._new_site_variance
+        return mean, np.broadcast_to(variance, mean.shape)
+
+    @property
+    def _noise_variance(self) -> float:
+        return self.head.noise_within if self.is_at_new_site else self.head.noise_variance
 
     def _log_probabilities(
         self, mean: Float[np.ndarray, "n logits"], variance: Float[np.ndarray, "n logits"]
     ) -> Float[np.ndarray, "n classes"]:
-        logits = mean * damp(variance, self.head.usual_variances)
+        logits = mean * damp(variance, self.head.usual_variances, self._new_site_variance)
         if logits.shape[1] == 1:
             return -np.logaddexp(0, np.concatenate([logits, -logits], axis=1))
         return scipy.special.log_softmax(logits, axis=1)
@@ -102,7 +126,7 @@ class GlmPosterior:
     def predict(self, x: Float[Array | np.ndarray, "n ..."]) -> Predictive:
         mean, variance = self.scores(np.asarray(x))
         if self.kind == "regression":
-            noise = np.full_like(mean, np.sqrt(self.head.noise_variance))
+            noise = np.full_like(mean, np.sqrt(self._noise_variance))
             return Predictive(mean, np.sqrt(variance), noise)
         probabilities = np.exp(self._log_probabilities(mean, variance))
         # To first order, d p_c = p_c (d l_c - sum_j p_j d l_j). Of two classes, the first has the logit 0.
@@ -119,5 +143,13 @@ class GlmPosterior:
         y = np.asarray(points.y, np.float64)
         if self.kind == "classification":
             return np.sum(y * self._log_probabilities(mean, variance), axis=1)
-        total = variance + self.head.noise_variance
+        total = variance + self._noise_variance
         return np.sum(-0.5 * (np.log(2 * np.pi * total) + (y - mean) ** 2 / total), axis=1)
+
+
+def _read_new_site(head: Head, arrays: Mapping[str, np.ndarray]) -> Head | None:
+    if "new_site.slopes" not in arrays:
+        return None
+    changed: dict[str, Any] = {name: np.asarray(arrays[f"new_site.{name}"]) for name in _NEW_ARRAYS}
+    changed |= {name: float(arrays[f"new_site.{name}"]) for name in _NEW_NUMBERS}
+    return replace(head, **changed | {"num_sites": int(changed["num_sites"])})

@@ -34,7 +34,16 @@ from coreshot.glm.head import fit_head
 from coreshot.glm.local_fit import LocalFit
 from coreshot.glm.polynomials import Polynomials, choose_terms
 from coreshot.glm.posterior import GlmPosterior
-from coreshot.glm.received import LARGEST, SiteMessage, add_sites, decode_summary, find_filling, find_limits, read_site
+from coreshot.glm.received import (
+    LARGEST,
+    SiteMessage,
+    add_sites,
+    decode_summary,
+    find_filling,
+    find_limits,
+    fit_new_site,
+    read_site,
+)
 from coreshot.glm.score_groups import MAX_GROUPS, MIN_RECORDS
 from coreshot.glm.site import CHUNK, Detail, SiteSums, center_and_scale, sorted_records, sum_records
 from coreshot.glm.summary import Summary
@@ -303,8 +312,9 @@ class Glm(OneRoundMethod):
             raise CoreshotError("fit: no client is left; add one.")
         filling = find_filling(state.sites, self.fills)
         limits = find_limits(state.sites) if self.winsorise else None
-        sums = add_sites(state.sites, state.polynomials, filling)
-        return GlmPosterior(state.polynomials, model.kind, fit_head(state.polynomials, sums), filling, limits), {}
+        head = fit_head(state.polynomials, add_sites(state.sites, state.polynomials, filling))
+        new_site = fit_new_site(head, state.sites, state.polynomials, filling)
+        return GlmPosterior(state.polynomials, model.kind, head, filling, limits, new_site), {}
 
     def load_posterior(self, model: Model, shared_key: PRNGKey, arrays: Mapping[str, np.ndarray]) -> GlmPosterior:
         return GlmPosterior.from_arrays(self.polynomials(model), model.kind, arrays, self.fills)
