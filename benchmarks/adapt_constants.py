@@ -3,9 +3,9 @@
 `python benchmarks/adapt_constants.py` divides the development tables of benchmarks/tables.py into sites by label, by a
 column and by chance, and draws the hospitals of examples/heart that nobody has. Three quarters of each site train. It
 compares, on the other quarter, the federation's model, the site's own and the adapted one with each choice of
-`INTERCEPT_VARIANCE` and of candidates (src/coreshot/glm/personal.py); and, with the site left out, on all its records
-without their labels, each choice of `MAX_RECORDS` (src/coreshot/glm/base_rates.py). It writes means to
-results/constants/adapt.json and prints them.
+`INTERCEPT_VARIANCE` (src/coreshot/glm/personal.py); and, with the site left out, on all its records without their
+labels, shares that are always corrected, and each choice of `WORSE` (src/coreshot/glm/base_rate_trial.py). It writes
+means of NLL and accuracy to results/constants/adapt.json and prints them.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from table_sources import DEVELOPMENT, PACKAGES
 
 from coreshot import read_study
 from coreshot.data.files import read_records
-from coreshot.glm import base_rates, personal
+from coreshot.glm import base_rate_trial, personal
+from coreshot.glm.base_rates import estimate_shares
 from coreshot.glm.filling import Filling
 from coreshot.glm.head import Head, fit_head
 from coreshot.glm.polynomials import Polynomials
 from coreshot.glm.posterior import GlmPosterior
 from coreshot.glm.site import sorted_records, sum_records
-from coreshot.glm.site_effects import fit_with_sites
-from coreshot.glm.summary import add_summaries
+from coreshot.glm.summary import Summary, add_summaries
 from coreshot.study import Study
 from coreshot.types import make_points
 
@@ -48,8 +48,7 @@ TABLES = [name for name in DEVELOPMENT if name not in ("led7digit", "segment", "
 ROWS = 800  # of a table: sites as small as hospitals' departments
 DIRICHLET = 1.0
 INTERCEPT_VARIANCES = (1.0, 4.0, 16.0)
-PRIORS = ("others", "mixed")  # the other sites' model, and that with an intercept for each of them
-MAX_RECORDS = (10.0, 20.0, 40.0, 80.0, 1e9)
+WORSE = (0.003, 0.01, 0.03, 0.1)
 Arrays = tuple[np.ndarray, np.ndarray]
 
 
@@ -63,7 +62,7 @@ class Place:
     num_classes: int
     full: Head
     others: Head
-    mixed: Head
+    left: list[Summary]  # the others' sums
     own: Head
     train: Arrays
     test: Arrays
@@ -117,9 +116,8 @@ def _fit(name: str, split: str, study: Study, parts: list[Arrays], seed: int) ->
         if len(train[site][1]) >= 15:
             left = [sums[index] for index in range(len(sums)) if index != site]
             others = fit_head(polynomials, add_summaries(left))
-            mixed = fit_with_sites(others, [part.sites[0] for part in left], polynomials.groups)
             own = fit_head(polynomials, one)
-            yield Place(name, split, polynomials, size, full, others, mixed, own, train[site], test[site])
+            yield Place(name, split, polynomials, size, full, others, left, own, train[site], test[site])
 
 
 def score(place: Place, head: Head, data: Arrays, log_ratios: np.ndarray | None = None) -> tuple[float, float]:
@@ -136,22 +134,22 @@ def score(place: Place, head: Head, data: Arrays, log_ratios: np.ndarray | None 
 def try_choices(place: Place) -> dict[str, tuple[float, float]]:
     found = {name: score(place, getattr(place, name), place.test) for name in ("full", "own")}
     x, y = sorted_records(make_points(place.train[0], np.eye(place.num_classes)[place.train[1]]))
+    head = place.others
+    features = (place.polynomials(x) @ head.basis)[:, 1:]
+    for variance in INTERCEPT_VARIANCES:
+        personal.INTERCEPT_VARIANCE = variance
+        made = personal.personalise("classification", head, place.polynomials.groups, features, y)
+        found[f"adapted, {variance:g}"] = score(place, made.head, place.test)
     every = (np.concatenate([place.train[0], place.test[0]]), np.concatenate([place.train[1], place.test[1]]))
-    for prior in PRIORS:
-        head = getattr(place, prior)
-        features = (place.polynomials(x) @ head.basis)[:, 1:]
-        for variance in INTERCEPT_VARIANCES:
-            personal.INTERCEPT_VARIANCE = variance
-            made = personal.personalise("classification", head, place.polynomials.groups, features, y)
-            found[f"adapted, {prior}, {variance:g}"] = score(place, made.head, place.test)
-        found[f"left out, {prior}"] = score(place, head, every)
-        said = np.asarray(GlmPosterior(place.polynomials, "classification", head).predict(every[0]).mean)
-        for most in MAX_RECORDS if prior == "mixed" else ():
-            base_rates.MAX_RECORDS = most
-            for kind, variance in (("", head.site_variance), (" without the sites' variance", 25.0)):
-                rates = base_rates.estimate_shares(said, np.asarray(head.class_shares), variance)
-                found[f"shares{kind}, {most:g}"] = score(place, head, every, rates.log_ratios)
-    found["site variance"] = place.mixed.site_variance, 0.0
+    found["left out"] = score(place, head, every)
+    said = np.asarray(GlmPosterior(place.polynomials, "classification", head).predict(every[0]).mean)
+    rates = estimate_shares(said, np.asarray(head.class_shares))
+    found["shares, always"] = score(place, head, every, rates.log_ratios)
+    for worse in WORSE:
+        base_rate_trial.WORSE = worse
+        trust = base_rate_trial.try_at_sites(place.polynomials, place.left).trust
+        found[f"shares, {worse:g}"] = score(place, head, every, rates.scaled(trust))
+        found[f"shares were corrected, {worse:g}"] = trust, float(trust > 0)
     return found
 
 

@@ -109,3 +109,11 @@ class Posterior(Protocol):
 
     def arrays(self) -> dict[str, np.ndarray]:
         """What its file holds; the method that made it reads it back with `load_posterior`."""
+
+
+@runtime_checkable
+class Adapts(Protocol):
+    """A posterior in closed form, to which a site can add records of its own."""
+
+    def adapted_to(self, points: Points) -> tuple[Posterior, float]:
+        """The posterior there, and the weight of models that know nothing of this one."""

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from coreshot.cli.adapt import adapt
 from coreshot.cli.audit import audit
 from coreshot.cli.budget import budget_app
 from coreshot.cli.data import data_app
@@ -41,7 +42,7 @@ app.add_typer(data_app, name="data")
 app.add_typer(flower_app, name="flower")
 app.add_typer(key_app, name="key")
 app.add_typer(study_app, name="study")
-for command in (distill, fit, forget, predict, evaluate):
+for command in (distill, fit, forget, predict, evaluate, adapt):
     app.command()(command)
 
 DEMO = ("moons_quick", "regression_quick")

@@ -183,5 +183,14 @@ def _fit_classes(centred: Centred, sums: Summary, basis: np.ndarray, like: Head 
     usual = _usual(centred, leverage_root)
     shares = tuple((centred.label_sums / np.sum(centred.label_sums)).tolist())
     return Head(
-        basis, mode.weights[1:], intercepts, roots, variances, leverage_root, 1.0, usual, log_ridges, class_shares=shares
+        basis,
+        mode.weights[1:],
+        intercepts,
+        roots,
+        variances,
+        leverage_root,
+        1.0,
+        usual,
+        log_ridges,
+        class_shares=shares,
     )

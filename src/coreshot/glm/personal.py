@@ -186,7 +186,7 @@ class _Site:
         return -float(np.sum(y * logs)), (np.exp(logs) - y)[:, -scores.shape[1] :]
 
     def mix(self, candidates: Sequence[Candidate], weights: Float[np.ndarray, " candidates"]) -> Head:
-        kept = np.flatnonzero(weights > 1e-3)
+        kept = np.flatnonzero(weights > 1e-3).tolist()
         shares = weights[kept] / np.sum(weights[kept])
         rows = np.arange(len(self.y))
         priors = [self._prior(candidates[index]) for index in kept]

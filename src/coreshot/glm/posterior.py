@@ -14,7 +14,9 @@ from coreshot.errors import CoreshotError
 from coreshot.glm.filling import NOT_FILLED, Filling, Pairs
 from coreshot.glm.head import Head
 from coreshot.glm.logistic import damp
+from coreshot.glm.personal import personalise
 from coreshot.glm.polynomials import Polynomials
+from coreshot.glm.site import sorted_records
 from coreshot.glm.winsorising import Limits
 from coreshot.types import Kind, Points, Predictive
 
@@ -100,6 +102,10 @@ class GlmPosterior:
         filled = self.filling(flat if limits is None else limits(flat))
         return [(self.polynomials(filled[first : first + CHUNK]) @ self.head.basis)[:, 1:] for first in starts]
 
+    def features(self, x: Float[np.ndarray, "n ..."]) -> Float[np.ndarray, "n slopes"]:
+        """What the head sees of records: moved inside the limits, filled in, standardised."""
+        return np.concatenate(self._features(x, self.limits))
+
     def scores(
         self, x: Float[np.ndarray, "n ..."]
     ) -> tuple[Float[np.ndarray, "n logits"], Float[np.ndarray, "n logits"]]:
@@ -122,6 +128,12 @@ class GlmPosterior:
         if logits.shape[1] == 1:
             return -np.logaddexp(0, np.concatenate([logits, -logits], axis=1))
         return scipy.special.log_softmax(logits, axis=1)
+
+    def adapted_to(self, points: Points) -> tuple[GlmPosterior, float]:
+        """At a site that has these records, and is not among those that this posterior is of."""
+        x, y = sorted_records(points)
+        found = personalise(self.kind, self.head, self.polynomials.groups, self.features(x), y)
+        return replace(self, head=found.head, new_site=None), found.own_share
 
     def predict(self, x: Float[Array | np.ndarray, "n ..."]) -> Predictive:
         mean, variance = self.scores(np.asarray(x))

@@ -21,14 +21,11 @@ import numpy as np
 from jaxtyping import Float
 
 from coreshot.errors import CoreshotError
-from coreshot.glm.between_sites import compare_residuals
 from coreshot.glm.class_likelihood import SiteClasses, Weights, pool
 from coreshot.glm.filling import NOT_FILLED, Filling, Pairs
-from coreshot.glm.head import Head
 from coreshot.glm.local_fit import LocalFit
 from coreshot.glm.polynomials import Polynomials
 from coreshot.glm.score_groups import MAX_GROUPS
-from coreshot.glm.site_effects import fit_with_sites
 from coreshot.glm.summary import Correct, Summary, add_summaries
 from coreshot.glm.winsorising import Limits
 from coreshot.spectral.coreset import Moments
@@ -154,15 +151,3 @@ def _add_group(group: Sequence[SiteMessage], polynomials: Polynomials, filling: 
             kind = len(site.covariances)
             found[kind] = pool(found[kind], site) if kind in found else site
     return Summary(moments, tuple(found[kind] for kind in sorted(found)), group[0].num_outputs)
-
-
-def fit_new_site(
-    head: Head, sites: Mapping[str, SiteMessage], polynomials: Polynomials, filling: Filling = NOT_FILLED
-) -> Head:
-    """The head for a site that is none of these. Of many sites NUM_GROUPS are compared, those whose names have the
-    smallest hashes: they tell how sites differ well enough."""
-    names = sorted(sites, key=lambda name: (zlib.crc32(name.encode()), name))[:NUM_GROUPS]
-    parts = [sites[name].summary(polynomials, filling) for name in sorted(names)]
-    if not parts[0].sites:
-        return compare_residuals(head, parts)
-    return fit_with_sites(head, [part.sites[0] for part in parts], polynomials.groups)

@@ -32,18 +32,10 @@ from coreshot.errors import CoreshotError
 from coreshot.glm.filling import Filling
 from coreshot.glm.head import fit_head
 from coreshot.glm.local_fit import LocalFit
+from coreshot.glm.new_site import fit_new_site
 from coreshot.glm.polynomials import Polynomials, choose_terms
 from coreshot.glm.posterior import GlmPosterior
-from coreshot.glm.received import (
-    LARGEST,
-    SiteMessage,
-    add_sites,
-    decode_summary,
-    find_filling,
-    find_limits,
-    fit_new_site,
-    read_site,
-)
+from coreshot.glm.received import LARGEST, SiteMessage, add_sites, decode_summary, find_filling, find_limits, read_site
 from coreshot.glm.score_groups import MAX_GROUPS, MIN_RECORDS
 from coreshot.glm.site import CHUNK, Detail, SiteSums, center_and_scale, sorted_records, sum_records
 from coreshot.glm.summary import Summary
@@ -182,7 +174,7 @@ class Glm(OneRoundMethod):
         return answer_each(clients, answer)
 
     def _arrays(self, model: Model, polynomials: Polynomials, points: Points) -> tuple[dict[str, Array], float, int]:
-        x, y, limits = self._prepared_records(points)
+        x, y, limits = self.prepared_records(points)
         center, scale = center_and_scale(x)
         x = (x - center) / scale  # rounding is relative to what a site's own records spread
         sums = sum_records(model, polynomials, x, y)
@@ -196,7 +188,7 @@ class Glm(OneRoundMethod):
         arrays["loss"] = _one_number(loss)
         return arrays, loss, _size(codes)
 
-    def _prepared_records(
+    def prepared_records(
         self, points: Points
     ) -> tuple[Float[np.ndarray, "n inputs"], Float[np.ndarray, "n outputs"], Limits]:
         """Moved inside the site's own limits, then filled in with the means of what was moved."""
@@ -286,7 +278,7 @@ class Glm(OneRoundMethod):
 
     def changes_by_rounding(self, model: Model, points: Points, content: SiteMessage) -> Float[np.ndarray, "n outputs"]:
         """What rounding changed in the site's own predictions, if the content is that of these records' message."""
-        polynomials, (x, y, _) = self.polynomials(model), self._prepared_records(points)
+        polynomials, (x, y, _) = self.polynomials(model), self.prepared_records(points)
         center, scale = center_and_scale(x)
         moved = (x - center) / scale
         read = content.summary(polynomials)

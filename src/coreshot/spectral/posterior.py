@@ -26,6 +26,7 @@ from coreshot.spectral.calibration import GroupedClassMeans, Link, fit_link
 from coreshot.spectral.coreset import Moments
 from coreshot.spectral.evidence import maximize_evidence, solve_ridge
 from coreshot.spectral.features import BIAS, FeatureMap, UnitMap
+from coreshot.spectral.personal import personalise
 from coreshot.types import Kind, Points, Predictive
 
 
@@ -88,6 +89,11 @@ class LinearPosterior:
         used_dimensions = len(root) - self.ridge * np.sum(root**2)
         # Rounding, or the noise of a private study, can make either of them too small.
         return float(np.sqrt(max(used_dimensions, 1.0) / max(num_records, 1.0)))
+
+    def adapted_to(self, points: Points) -> tuple[LinearPosterior, float]:
+        """At a site that has these records, and is not among those that this posterior is of."""
+        found = personalise(self, np.asarray(points.x), np.asarray(points.y))
+        return found.posterior, found.own_share
 
     def predict(self, x: Float[Array | np.ndarray, "n ..."]) -> Predictive:
         scores, variance = self.scores(np.asarray(x))
