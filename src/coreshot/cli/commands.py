@@ -21,6 +21,7 @@ from coreshot.cli.budget import budget_app
 from coreshot.cli.data import data_app
 from coreshot.cli.distill import distill
 from coreshot.cli.evaluate import evaluate
+from coreshot.cli.export import export
 from coreshot.cli.flower import flower_app
 from coreshot.cli.frontier import frontier
 from coreshot.cli.inspect import inspect
@@ -42,7 +43,7 @@ app.add_typer(data_app, name="data")
 app.add_typer(flower_app, name="flower")
 app.add_typer(key_app, name="key")
 app.add_typer(study_app, name="study")
-for command in (distill, fit, forget, predict, evaluate, adapt):
+for command in (distill, fit, forget, predict, evaluate, adapt, export):
     app.command()(command)
 
 DEMO = ("moons_quick", "regression_quick")

@@ -8,6 +8,8 @@ import numpy as np
 import scipy.special
 from jaxtyping import Array, Float
 
+from coreshot.errors import CoreshotError
+from coreshot.models.onnx_graph import Exports, Graph, Outputs
 from coreshot.types import Points, Posterior, Predictive
 
 ARRAY = "base_rates.log_ratios"  # in the posterior's file
@@ -36,6 +38,13 @@ class BaseRatePosterior:
         # A probability's deviation changes with the slope of the new one by the old, q (1 - q) / (p (1 - p)).
         slope = mean * (1 - mean) / np.maximum(before * (1 - before), 1e-12)
         return Predictive(mean, np.asarray(said.epistemic) * slope, np.sqrt(mean * (1 - mean)))
+
+    def add_to_graph(self, graph: Graph, x: str) -> Outputs:
+        if not isinstance(self.inner, Exports):
+            raise CoreshotError("export --onnx: a model of this kind cannot be written; use --sklearn.")
+        said = graph.add("Max", self.inner.add_to_graph(graph, x)["probabilities"], graph.constant(SMALLEST))
+        moved = graph.add("Add", graph.add("Log", said), graph.constant(self.log_ratios[None]))
+        return {"probabilities": graph.softmax(moved)}
 
     def log_predictive(self, points: Points) -> Float[np.ndarray, " n"]:
         mean = np.asarray(self.inner.predict(np.asarray(points.x)).mean)

@@ -14,10 +14,12 @@ from coreshot.errors import CoreshotError
 from coreshot.glm.filling import NOT_FILLED, Filling, Pairs
 from coreshot.glm.head import Head
 from coreshot.glm.logistic import damp
+from coreshot.glm.onnx_head import add_features, add_probabilities, add_quantity, add_scores
 from coreshot.glm.personal import personalise
 from coreshot.glm.polynomials import Polynomials
 from coreshot.glm.site import sorted_records
 from coreshot.glm.winsorising import Limits
+from coreshot.models.onnx_graph import Graph, Outputs
 from coreshot.types import Kind, Points, Predictive
 
 CHUNK = 8192  # records at once
@@ -134,6 +136,14 @@ class GlmPosterior:
         x, y = sorted_records(points)
         found = personalise(self.kind, self.head, self.polynomials.groups, self.features(x), y)
         return replace(self, head=found.head, new_site=None), found.own_share
+
+    def add_to_graph(self, graph: Graph, x: str) -> Outputs:
+        flat, size = graph.flatten(x), int(np.prod(graph.input_shape))
+        features = add_features(graph, flat, size, self.polynomials, self.filling, self.limits, self.head)
+        mean, variance = add_scores(graph, features, self.head, self._new_site_variance)
+        if self.kind == "regression":
+            return add_quantity(graph, mean, variance, self._noise_variance)
+        return add_probabilities(graph, mean, variance, self.head, self._new_site_variance)
 
     def predict(self, x: Float[Array | np.ndarray, "n ..."]) -> Predictive:
         mean, variance = self.scores(np.asarray(x))
