@@ -117,3 +117,10 @@ class Adapts(Protocol):
 
     def adapted_to(self, points: Points) -> tuple[Posterior, float]:
         """The posterior there, and the weight of models that know nothing of this one."""
+
+
+@runtime_checkable
+class Sees(Protocol):
+    """A posterior that says what it sees of records, as the clients' sums are of it."""
+
+    def seen(self, x: Float[Array | np.ndarray, "n ..."]) -> Float[np.ndarray, "n seen"]: ...

@@ -32,7 +32,7 @@ COMMANDS = commands_of(typer.main.get_command(app))
 
 def test_the_walk_finds_them_all():
     assert {("run",), ("data", "show"), ("study", "check"), ("evaluate",), ("audit",)} <= set(COMMANDS)
-    assert len(COMMANDS) == 33
+    assert len(COMMANDS) == 34
 
 
 @pytest.mark.parametrize("path", COMMANDS, ids=" ".join)
@@ -96,6 +96,7 @@ NOT_THERE = {
     ("predict",): ["nowhere", "nowhere.csv", "--out", "x"],
     ("evaluate",): ["nowhere", "nowhere.csv"],
     ("export",): ["nowhere", "--card", "x.md"],
+    ("check",): ["nowhere", "nowhere.csv"],
     ("adapt",): ["nowhere", "nowhere.csv", "--out", "x"],
     ("budget", "set"): ["--epsilon", "1", "--data", "nowhere.csv"],
     ("budget", "show"): ["--data", "nowhere.csv"],

@@ -18,6 +18,7 @@ import typer
 from coreshot.cli.adapt import adapt
 from coreshot.cli.audit import audit
 from coreshot.cli.budget import budget_app
+from coreshot.cli.check import check
 from coreshot.cli.data import data_app
 from coreshot.cli.distill import distill
 from coreshot.cli.evaluate import evaluate
@@ -43,7 +44,7 @@ app.add_typer(data_app, name="data")
 app.add_typer(flower_app, name="flower")
 app.add_typer(key_app, name="key")
 app.add_typer(study_app, name="study")
-for command in (distill, fit, forget, predict, evaluate, adapt, export):
+for command in (distill, fit, forget, predict, evaluate, check, adapt, export):
     app.command()(command)
 
 DEMO = ("moons_quick", "regression_quick")

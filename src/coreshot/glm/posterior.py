@@ -104,6 +104,11 @@ class GlmPosterior:
         filled = self.filling(flat if limits is None else limits(flat))
         return [(self.polynomials(filled[first : first + CHUNK]) @ self.head.basis)[:, 1:] for first in starts]
 
+    def seen(self, x: Float[Array | np.ndarray, "n ..."]) -> Float[np.ndarray, "n inputs"]:
+        """Inputs, moved inside the limits and filled in."""
+        flat = np.asarray(x, np.float64).reshape(len(x), -1)
+        return self.filling(flat if self.limits is None else self.limits(flat))
+
     def features(self, x: Float[np.ndarray, "n ..."]) -> Float[np.ndarray, "n slopes"]:
         """What the head sees of records: moved inside the limits, filled in, standardised."""
         return np.concatenate(self._features(x, self.limits))

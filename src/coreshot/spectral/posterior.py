@@ -92,6 +92,10 @@ class LinearPosterior:
         # Rounding, or the noise of a private study, can make either of them too small.
         return float(np.sqrt(max(used_dimensions, 1.0) / max(num_records, 1.0)))
 
+    def seen(self, x: Float[Array | np.ndarray, "n ..."]) -> Float[np.ndarray, "n features"]:
+        """Features, without the constant."""
+        return np.asarray(self.feature_map(x))[:, :-1]
+
     def adapted_to(self, points: Points) -> tuple[LinearPosterior, float]:
         """At a site that has these records, and is not among those that this posterior is of."""
         found = personalise(self, np.asarray(points.x), np.asarray(points.y))
