@@ -36,10 +36,12 @@ from coreshot.glm import base_rate_trial, personal
 from coreshot.glm.base_rates import estimate_shares
 from coreshot.glm.filling import Filling
 from coreshot.glm.head import Head, fit_head
+from coreshot.glm.personal_among import personalise_among
 from coreshot.glm.polynomials import Polynomials
 from coreshot.glm.posterior import GlmPosterior
 from coreshot.glm.site import sorted_records, sum_records
 from coreshot.glm.summary import Summary, add_summaries
+from coreshot.models import Model
 from coreshot.study import Study
 from coreshot.types import make_points
 
@@ -59,7 +61,7 @@ class Place:
     name: str
     split: str
     polynomials: Polynomials
-    num_classes: int
+    model: Model
     full: Head
     others: Head
     left: list[Summary]  # the others' sums
@@ -117,7 +119,7 @@ def _fit(name: str, split: str, study: Study, parts: list[Arrays], seed: int) ->
             left = [sums[index] for index in range(len(sums)) if index != site]
             others = fit_head(polynomials, add_summaries(left))
             own = fit_head(polynomials, one)
-            yield Place(name, split, polynomials, size, full, others, left, own, train[site], test[site])
+            yield Place(name, split, polynomials, study.model, full, others, left, own, train[site], test[site])
 
 
 def score(place: Place, head: Head, data: Arrays, log_ratios: np.ndarray | None = None) -> tuple[float, float]:
@@ -133,12 +135,11 @@ def score(place: Place, head: Head, data: Arrays, log_ratios: np.ndarray | None 
 
 def try_choices(place: Place) -> dict[str, tuple[float, float]]:
     found = {name: score(place, getattr(place, name), place.test) for name in ("full", "own")}
-    x, y = sorted_records(make_points(place.train[0], np.eye(place.num_classes)[place.train[1]]))
-    head = place.others
-    features = (place.polynomials(x) @ head.basis)[:, 1:]
+    x, y = sorted_records(make_points(place.train[0], np.eye(place.model.num_outputs)[place.train[1]]))
+    head, others = place.others, add_summaries(place.left)
     for variance in INTERCEPT_VARIANCES:
         personal.INTERCEPT_VARIANCE = variance
-        made = personal.personalise("classification", head, place.polynomials.groups, features, y)
+        made = personalise_among(place.model, place.polynomials, others, x, y)
         found[f"adapted, {variance:g}"] = score(place, made.head, place.test)
     every = (np.concatenate([place.train[0], place.test[0]]), np.concatenate([place.train[1], place.test[1]]))
     found["left out"] = score(place, head, every)

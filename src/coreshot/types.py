@@ -112,14 +112,6 @@ class Posterior(Protocol):
 
 
 @runtime_checkable
-class Adapts(Protocol):
-    """A posterior in closed form, to which a site can add records of its own."""
-
-    def adapted_to(self, points: Points) -> tuple[Posterior, float]:
-        """The posterior there, and the weight of models that know nothing of this one."""
-
-
-@runtime_checkable
 class Sees(Protocol):
     """A posterior that says what it sees of records, as the clients' sums are of it."""
 

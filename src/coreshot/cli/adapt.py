@@ -90,7 +90,9 @@ def _adapt(
     records = None if data is None else read_with_warnings(study, data, site_settings, needs_target=has_labels)
     inputs = None if records is None else records.x
     contents = _without_own(folder, contents, inputs, client, as_json)
-    fitted = _fit_again(folder, contents) if len(contents) < len(folder.clients) else folder.load()
+    is_same = len(contents) == len(folder.clients)
+    # With labels, the others' sums are needed; a model of points would take long to fit again.
+    fitted = folder.load() if is_same and (not has_labels or study.learner) else _fit_again(folder, contents)
     if shares:
         return adapt_to_shares(fitted, contents, shares, inputs)
     assert records is not None

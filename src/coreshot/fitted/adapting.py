@@ -24,10 +24,11 @@ from coreshot.glm.received import find_filling
 from coreshot.glm.site import center_and_scale
 from coreshot.methods.glm import Glm
 from coreshot.methods.one_shot import OneShot
+from coreshot.methods.protocol import Adapts
 from coreshot.methods.spectral import Spectral
 from coreshot.spectral.calibration import class_sums
 from coreshot.study import Study
-from coreshot.types import Adapts, make_points
+from coreshot.types import make_points
 
 FEWEST_RECORDS = 5  # with labels; fewer tell nothing
 MEAN_TOLERANCE = 1e-5  # by which a client's own means of inputs may differ from a file's, in float32
@@ -43,7 +44,7 @@ class Adapted:
 
 
 def adapt_to_records(model: FittedModel, x: Any, y: Any) -> Adapted:
-    """`model` is that of the other sites."""
+    """`model` is that of the other sites, with its state: fitted here, not read from a file."""
     terms = model.study.agreement
     points = check_points(
         x, y, kind=terms.kind, input_shape=terms.input_shape, num_outputs=terms.num_outputs, client="these records"
@@ -53,12 +54,13 @@ def adapt_to_records(model: FittedModel, x: Any, y: Any) -> Adapted:
             f"adapt: {len(points.x)} records with labels tell too little; give at least {FEWEST_RECORDS}, "
             "or the shares of classes by --share."
         )
-    if not isinstance(model.posterior, Adapts):
+    method = model.study.method
+    if not isinstance(method, Adapts):
         raise CoreshotError(
             "adapt: a model of points has no posterior in closed form that a site's records could be added to; "
             "use --unlabelled or --share, or a study of the method glm or spectral."
         )
-    local, own = model.posterior.adapted_to(points)
+    local, own = method.adapt(model.study.model, model.state, model.posterior, points)
     facts = {"way": "records", "records": len(points.x), "own": round(own, 4)}
     words = (
         f"fitted to {len(points.x):,} records of this site; the models that were mixed give {1 - own:.0%} of their "

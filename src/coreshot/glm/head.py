@@ -80,9 +80,9 @@ class Centred:
         return float(np.trace(self.label_gram) - np.sum(self.label_sums**2) / self.count)
 
 
-def fit_head(polynomials: Polynomials, sums: Summary, like: Head | None = None) -> Head:
-    """`like`: take its ridges instead of searching for them."""
-    basis = polynomials.standard_basis(sums.gram)
+def fit_head(polynomials: Polynomials, sums: Summary, like: Head | None = None, *, same_basis: bool = False) -> Head:
+    """`like`: take its ridges instead of searching for them; with same_basis, also its standardised features."""
+    basis = like.basis if like is not None and same_basis else polynomials.standard_basis(sums.gram)
     centred = centre(polynomials, sums, basis)
     if not sums.sites:
         return _fit_quantity(centred, basis, like)

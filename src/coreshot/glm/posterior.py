@@ -15,10 +15,12 @@ from coreshot.glm.filling import NOT_FILLED, Filling, Pairs
 from coreshot.glm.head import Head
 from coreshot.glm.logistic import damp
 from coreshot.glm.onnx_head import add_features, add_probabilities, add_quantity, add_scores
-from coreshot.glm.personal import personalise
+from coreshot.glm.personal_among import personalise_among
 from coreshot.glm.polynomials import Polynomials
 from coreshot.glm.site import sorted_records
+from coreshot.glm.summary import Summary
 from coreshot.glm.winsorising import Limits
+from coreshot.models import Model
 from coreshot.models.onnx_graph import Graph, Outputs
 from coreshot.types import Kind, Points, Predictive
 
@@ -109,10 +111,6 @@ class GlmPosterior:
         flat = np.asarray(x, np.float64).reshape(len(x), -1)
         return self.filling(flat if self.limits is None else self.limits(flat))
 
-    def features(self, x: Float[np.ndarray, "n ..."]) -> Float[np.ndarray, "n slopes"]:
-        """What the head sees of records: moved inside the limits, filled in, standardised."""
-        return np.concatenate(self._features(x, self.limits))
-
     def scores(
         self, x: Float[np.ndarray, "n ..."]
     ) -> tuple[Float[np.ndarray, "n logits"], Float[np.ndarray, "n logits"]]:
@@ -136,10 +134,11 @@ class GlmPosterior:
             return -np.logaddexp(0, np.concatenate([logits, -logits], axis=1))
         return scipy.special.log_softmax(logits, axis=1)
 
-    def adapted_to(self, points: Points) -> tuple[GlmPosterior, float]:
-        """At a site that has these records, and is not among those that this posterior is of."""
+    def adapted_to(self, model: Model, points: Points, others: Summary) -> tuple[GlmPosterior, float]:
+        """At a site that has these records; `others` are the sums of all other sites."""
         x, y = sorted_records(points)
-        found = personalise(self.kind, self.head, self.polynomials.groups, self.features(x), y)
+        seen = self.seen(x)
+        found = personalise_among(model, self.polynomials, others, seen, y)
         return replace(self, head=found.head, new_site=None), found.own_share
 
     def add_to_graph(self, graph: Graph, x: str) -> Outputs:

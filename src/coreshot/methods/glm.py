@@ -308,6 +308,11 @@ class Glm(OneRoundMethod):
         new_site = fit_new_site(head, state.sites, state.polynomials, filling)
         return GlmPosterior(state.polynomials, model.kind, head, filling, limits, new_site), {}
 
+    def adapt(
+        self, model: Model, state: GlmState, posterior: GlmPosterior, points: Points
+    ) -> tuple[GlmPosterior, float]:
+        return posterior.adapted_to(model, points, add_sites(state.sites, state.polynomials, posterior.filling))
+
     def load_posterior(self, model: Model, shared_key: PRNGKey, arrays: Mapping[str, np.ndarray]) -> GlmPosterior:
         return GlmPosterior.from_arrays(self.polynomials(model), model.kind, arrays, self.fills)
 
