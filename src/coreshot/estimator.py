@@ -60,16 +60,8 @@ class _SpectralEstimator(BaseEstimator):  # type: ignore[misc]
         self._low, self._high = _ranges(self.ranges, x)
         self._may_be_missing: Bool[np.ndarray, " d"] = np.any(np.isnan(x), axis=0)
         inputs = self._inputs(x)
-        agreement = Agreement(
-            task="estimator",
-            kind=kind,
-            input_shape=inputs.shape[1:],
-            num_outputs=num_outputs,
-            prior_precision=1.0,
-            seed=int(self.seed),
-        )
-        method = choose_method(self._may_be_missing, num_features, self.max_bytes)
-        study = Study(agreement, Mlp(hidden=(), activation="relu"), method)
+        self._terms: tuple[Kind, int, int] = (kind, inputs.shape[1], num_outputs)
+        study = self._study()
         names = np.zeros(len(x), int) if sites is None else np.unique(np.asarray(sites), return_inverse=True)[1]
         if len(names) != len(x):
             raise ValueError(f"sites has {len(names)} entries, X has {len(x)} records; give one for each.")
@@ -77,6 +69,30 @@ class _SpectralEstimator(BaseEstimator):  # type: ignore[misc]
             distill(study, inputs[names == site], y[names == site], client=f"site-{site}") for site in np.unique(names)
         ]
         self.model_: FittedModel = fit(study, self.messages_)
+
+    def _study(self) -> Study:
+        kind, num_inputs, num_outputs = self._terms
+        agreement = Agreement(
+            task="estimator",
+            kind=kind,
+            input_shape=(num_inputs,),
+            num_outputs=num_outputs,
+            prior_precision=1.0,
+            seed=int(self.seed),
+        )
+        method = choose_method(self._may_be_missing, int(self.num_features), self.max_bytes)
+        return Study(agreement, Mlp(hidden=(), activation="relu"), method)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Plain values, which skops writes without pickle. The model follows from the messages, to the last bit."""
+        state: dict[str, Any] = dict(super().__getstate__())
+        state.pop("model_", None)
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        if "messages_" in state:
+            self.model_ = fit(self._study(), self.messages_)
 
     def _inputs(self, x: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n inputs"]:
         """Scaled as in a study: a missing value is 0, and one more column for each input that was missing in some

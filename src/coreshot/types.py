@@ -109,3 +109,10 @@ class Posterior(Protocol):
 
     def arrays(self) -> dict[str, np.ndarray]:
         """What its file holds; the method that made it reads it back with `load_posterior`."""
+
+
+@runtime_checkable
+class Sees(Protocol):
+    """A posterior that says what it sees of records, as the clients' sums are of it."""
+
+    def seen(self, x: Float[Array | np.ndarray, "n ..."]) -> Float[np.ndarray, "n seen"]: ...

@@ -32,7 +32,7 @@ COMMANDS = commands_of(typer.main.get_command(app))
 
 def test_the_walk_finds_them_all():
     assert {("run",), ("data", "show"), ("study", "check"), ("evaluate",), ("audit",)} <= set(COMMANDS)
-    assert len(COMMANDS) == 33
+    assert len(COMMANDS) == 36
 
 
 @pytest.mark.parametrize("path", COMMANDS, ids=" ".join)
@@ -95,6 +95,9 @@ NOT_THERE = {
     ("forget",): ["nowhere", "--client", "x"],
     ("predict",): ["nowhere", "nowhere.csv", "--out", "x"],
     ("evaluate",): ["nowhere", "nowhere.csv"],
+    ("export",): ["nowhere", "--card", "x.md"],
+    ("check",): ["nowhere", "nowhere.csv"],
+    ("adapt",): ["nowhere", "nowhere.csv", "--out", "x"],
     ("budget", "set"): ["--epsilon", "1", "--data", "nowhere.csv"],
     ("budget", "show"): ["--data", "nowhere.csv"],
     ("budget", "remove"): ["--data", "nowhere.csv"],

@@ -15,12 +15,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from coreshot.cli.adapt import adapt
 from coreshot.cli.audit import audit
 from coreshot.cli.budget import budget_app
+from coreshot.cli.check import check
 from coreshot.cli.data import data_app
 from coreshot.cli.demo import demo, example
 from coreshot.cli.distill import distill
 from coreshot.cli.evaluate import evaluate
+from coreshot.cli.export import export
 from coreshot.cli.flower import flower_app
 from coreshot.cli.frontier import frontier
 from coreshot.cli.inspect import inspect
@@ -53,7 +56,7 @@ app.add_typer(data_app, name="data")
 app.add_typer(flower_app, name="flower")
 app.add_typer(key_app, name="key")
 app.add_typer(study_app, name="study")
-for command in (distill, fit, forget, predict, evaluate):
+for command in (distill, fit, forget, predict, evaluate, check, adapt, export):
     app.command()(command)
 
 Out = Annotated[Path | None, typer.Option("--out", help="The folder for results; the default is runs/PRESET.")]

@@ -59,8 +59,11 @@ class ModelFolder:
     clients: tuple[str, ...]
     standings: dict[str, dict[str, Any]]  # of each client: verdict, words, numbers; of glm, `rounding` of its message
     roster: dict[str, str] | None = None  # public keys of clients; None: nobody's signature is checked
+    local: dict[str, Any] | None = None  # how it was adapted to a site; None: the federation's own
 
     def coresets(self) -> dict[str, bytes]:
+        if self.local is not None:
+            raise CoreshotError(f"{self.path}: was adapted to a site, and has no coresets; use the federation's model.")
         return {client: (self.path / "coresets" / f"{client}.coreset").read_bytes() for client in self.clients}
 
     def load(self) -> FittedModel:
@@ -91,6 +94,7 @@ def open_model(path: Path) -> ModelFolder:
         tuple(values["clients"]),
         values.get("standing", {}),
         check_roster(values["roster"], str(path / "model.toml")) if "roster" in values else None,
+        values.get("local"),
     )
 
 

@@ -7,6 +7,7 @@ import safetensors
 import safetensors.numpy
 
 from coreshot.errors import CoreshotError
+from coreshot.fitted.base_rate_posterior import ARRAY, BaseRatePosterior
 from coreshot.study import Study
 from coreshot.types import Posterior
 
@@ -18,6 +19,9 @@ def posterior_bytes(posterior: Posterior) -> bytes:
 
 def read_posterior(study: Study, data: bytes, where: str) -> Posterior:
     try:
-        return study.method.load_posterior(study.model, study.shared_key, safetensors.numpy.load(data))
+        arrays = safetensors.numpy.load(data)
+        log_ratios = arrays.pop(ARRAY, None)
+        inner = study.method.load_posterior(study.model, study.shared_key, arrays)
     except (safetensors.SafetensorError, ValueError, KeyError, TypeError) as error:
         raise CoreshotError(f"{where}: the posterior cannot be read ({error}); fit the model again.") from None
+    return inner if log_ratios is None else BaseRatePosterior(inner, log_ratios)

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import scipy.linalg
+import scipy.stats
 from jaxtyping import Float, Int
 
 from coreshot.glm.class_likelihood import stack
@@ -25,6 +26,7 @@ from coreshot.glm.summary import Summary
 LOG_RIDGES = np.log(10.0) * np.arange(-1, 6.1, 0.5)  # the prior precisions that are tried
 FIRST_LOG_RIDGE = np.log(10.0)
 SWEEPS = 2  # over the groups of features
+COVERAGE = 0.95  # the end of a two-sided interval of 90 %
 
 LogRidges = Float[np.ndarray, " groups"]
 
@@ -42,6 +44,24 @@ class Head:
     noise_variance: float  # of a quantity; 1 for classes
     usual_novelty: float  # root mean square of |leverage_root features| over the records
     log_ridges: LogRidges
+    num_sites: int = 0  # that were compared; 0: a model of before, which does not know how sites differ
+    site_variance: float = 0.0  # of a site's own intercept
+    noise_within: float = 1.0  # of a quantity within a site
+    class_shares: tuple[float, ...] = ()  # of all records
+
+    @property
+    def new_site_variance(self) -> float:
+        """Of a new site's deviation, such that the usual normal interval of 90 % is that of Student's t: few sites tell
+        the variance badly, and the mean of few deviations is uncertain."""
+        if self.num_sites < 2:
+            return self.site_variance
+        wider = scipy.stats.t.ppf(COVERAGE, self.num_sites - 1) / scipy.stats.norm.ppf(COVERAGE)
+        return float(self.site_variance * (1 + 1 / self.num_sites) * wider**2)
+
+    @property
+    def weights(self) -> Float[np.ndarray, "d logits"]:
+        """Intercepts first."""
+        return np.concatenate([self.intercepts[None], self.slopes])
 
 
 @dataclass(frozen=True)
@@ -60,9 +80,9 @@ class Centred:
         return float(np.trace(self.label_gram) - np.sum(self.label_sums**2) / self.count)
 
 
-def fit_head(polynomials: Polynomials, sums: Summary, like: Head | None = None) -> Head:
-    """`like`: take its ridges instead of searching for them."""
-    basis = polynomials.standard_basis(sums.gram)
+def fit_head(polynomials: Polynomials, sums: Summary, like: Head | None = None, *, same_basis: bool = False) -> Head:
+    """`like`: take its ridges instead of searching for them; with same_basis, also its standardised features."""
+    basis = like.basis if like is not None and same_basis else polynomials.standard_basis(sums.gram)
     centred = centre(polynomials, sums, basis)
     if not sums.sites:
         return _fit_quantity(centred, basis, like)
@@ -103,6 +123,11 @@ def _log_determinant(factor: Float[np.ndarray, "slopes slopes"]) -> float:
 
 def _inverse(factor: Float[np.ndarray, "slopes slopes"]) -> Float[np.ndarray, "slopes slopes"]:
     return scipy.linalg.solve_triangular(factor, np.eye(len(factor)), lower=True, check_finite=False)
+
+
+def inverse_factor(matrix: Float[np.ndarray, "slopes slopes"]) -> Float[np.ndarray, "slopes slopes"]:
+    """R, such that R^T R is the inverse."""
+    return _inverse(_cholesky(matrix))
 
 
 def _residual(centred: Centred, mean: np.ndarray) -> float:
@@ -151,9 +176,21 @@ def _fit_classes(centred: Centred, sums: Summary, basis: np.ndarray, like: Head 
     else:
         log_ridges, start = like.log_ridges, np.concatenate([like.intercepts[None], like.slopes])
     mode = find_mode(likelihood, np.exp(log_ridges)[centred.groups], start)
-    roots = np.stack([_inverse(_cholesky(block[1:, 1:])) for block in mode.precisions])
+    roots = np.stack([inverse_factor(block[1:, 1:]) for block in mode.precisions])
     variances = np.asarray([np.sum((root @ centred.gram) * root) for root in roots]) / centred.count
     intercepts = balance(likelihood, mode.weights)
     leverage_root = _inverse(_factor(centred.gram, np.exp(log_ridges)[centred.groups]))
     usual = _usual(centred, leverage_root)
-    return Head(basis, mode.weights[1:], intercepts, roots, variances, leverage_root, 1.0, usual, log_ridges)
+    shares = tuple((centred.label_sums / np.sum(centred.label_sums)).tolist())
+    return Head(
+        basis,
+        mode.weights[1:],
+        intercepts,
+        roots,
+        variances,
+        leverage_root,
+        1.0,
+        usual,
+        log_ridges,
+        class_shares=shares,
+    )

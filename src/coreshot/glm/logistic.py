@@ -45,9 +45,9 @@ class Mode:
 
 
 def find_precisions(
-    likelihood: ClassLikelihood, groups: Int[np.ndarray, " slopes"]
+    likelihood: ClassLikelihood, groups: Int[np.ndarray, " slopes"], factors: tuple[float, ...] | None = None
 ) -> tuple[Float[np.ndarray, " groups"], Weights]:
-    """Prior precisions of the slopes of each group, and weights to start from."""
+    """Prior precisions of the slopes of each group, and weights to start from. factors None: PRIOR_FACTORS."""
     found = np.full(int(groups.max()) + 1, FIRST_PRECISION)
     weights = np.zeros_like(likelihood.correction)
     for _ in range(MAX_UPDATES):
@@ -63,7 +63,7 @@ def find_precisions(
         )
         if np.max(np.abs(np.log(found / before))) < UPDATED:
             break
-    return np.asarray(PRIOR_FACTORS)[: len(found)] * found, weights
+    return np.asarray(factors or PRIOR_FACTORS)[: len(found)] * found, weights
 
 
 def _update(precision: float, slopes: Weights, variances: Weights) -> float:
@@ -135,10 +135,12 @@ def _newton_step(
     return step
 
 
-def damp(variance: Float[np.ndarray, "n logits"], usual: Float[np.ndarray, " logits"]) -> Float[np.ndarray, "n logits"]:
+def damp(
+    variance: Float[np.ndarray, "n logits"], usual: Float[np.ndarray, " logits"], of_site: float = 0.0
+) -> Float[np.ndarray, "n logits"]:
     """The factor of a logit whose variance, beyond that of usual records, is averaged over (MacKay, "The evidence
-    framework applied to classification networks", 1992)."""
-    return 1 / np.sqrt(1 + np.pi / 8 * np.maximum(variance - SPARED * usual, 0.0))
+    framework applied to classification networks", 1992). The part of a new site is never usual."""
+    return 1 / np.sqrt(1 + np.pi / 8 * (np.maximum(variance - of_site - SPARED * usual, 0.0) + of_site))
 
 
 def balance(likelihood: ClassLikelihood, weights: Weights) -> Float[np.ndarray, " logits"]:

@@ -14,6 +14,8 @@ from jaxtyping import Array, Float
 
 from coreshot.errors import CoreshotError
 from coreshot.models import Model
+from coreshot.models.onnx_graph import Graph, Outputs
+from coreshot.models.onnx_networks import add_networks
 from coreshot.types import Params, Points, Predictive
 
 
@@ -47,6 +49,19 @@ class SamplePosterior:
     def predict(self, x: Float[Array | np.ndarray, "n ..."]) -> Predictive:
         """The average over the samples, and their spread."""
         return _average(self.model, self.params, jnp.asarray(x))
+
+    def add_to_graph(self, graph: Graph, x: str) -> Outputs:
+        """The average over samples, of networks of dense layers."""
+        outputs = add_networks(graph, self.model, self.params, x)  # samples, records, outputs
+        if self.model.kind == "classification":
+            return {
+                "probabilities": graph.add("ReduceMean", graph.add("Softmax", outputs, axis=2), axes=[0], keepdims=0)
+            }
+        mean = graph.add("ReduceMean", outputs, axes=[0], keepdims=0)
+        moved = graph.add("Sub", outputs, mean)
+        spread = graph.add("ReduceMean", graph.add("Mul", moved, moved), axes=[0], keepdims=0)
+        noise = graph.constant(self.model.noise_scale**2)
+        return {"mean": mean, "deviation": graph.add("Sqrt", graph.add("Add", spread, noise))}
 
     def log_predictive(self, points: Points) -> Float[Array, " n"]:
         return _log_average(self.model, self.params, self.num_samples, points)

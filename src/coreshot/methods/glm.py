@@ -32,6 +32,7 @@ from coreshot.errors import CoreshotError
 from coreshot.glm.filling import Filling
 from coreshot.glm.head import fit_head
 from coreshot.glm.local_fit import LocalFit
+from coreshot.glm.new_site import fit_new_site
 from coreshot.glm.polynomials import Polynomials, choose_terms
 from coreshot.glm.posterior import GlmPosterior
 from coreshot.glm.received import LARGEST, SiteMessage, add_sites, decode_summary, find_filling, find_limits, read_site
@@ -173,7 +174,7 @@ class Glm(OneRoundMethod):
         return answer_each(clients, answer)
 
     def _arrays(self, model: Model, polynomials: Polynomials, points: Points) -> tuple[dict[str, Array], float, int]:
-        x, y, limits = self._prepared_records(points)
+        x, y, limits = self.prepared_records(points)
         center, scale = center_and_scale(x)
         x = (x - center) / scale  # rounding is relative to what a site's own records spread
         sums = sum_records(model, polynomials, x, y)
@@ -187,7 +188,7 @@ class Glm(OneRoundMethod):
         arrays["loss"] = _one_number(loss)
         return arrays, loss, _size(codes)
 
-    def _prepared_records(
+    def prepared_records(
         self, points: Points
     ) -> tuple[Float[np.ndarray, "n inputs"], Float[np.ndarray, "n outputs"], Limits]:
         """Moved inside the site's own limits, then filled in with the means of what was moved."""
@@ -277,7 +278,7 @@ class Glm(OneRoundMethod):
 
     def changes_by_rounding(self, model: Model, points: Points, content: SiteMessage) -> Float[np.ndarray, "n outputs"]:
         """What rounding changed in the site's own predictions, if the content is that of these records' message."""
-        polynomials, (x, y, _) = self.polynomials(model), self._prepared_records(points)
+        polynomials, (x, y, _) = self.polynomials(model), self.prepared_records(points)
         center, scale = center_and_scale(x)
         moved = (x - center) / scale
         read = content.summary(polynomials)
@@ -303,8 +304,14 @@ class Glm(OneRoundMethod):
             raise CoreshotError("fit: no client is left; add one.")
         filling = find_filling(state.sites, self.fills)
         limits = find_limits(state.sites) if self.winsorise else None
-        sums = add_sites(state.sites, state.polynomials, filling)
-        return GlmPosterior(state.polynomials, model.kind, fit_head(state.polynomials, sums), filling, limits), {}
+        head = fit_head(state.polynomials, add_sites(state.sites, state.polynomials, filling))
+        new_site = fit_new_site(head, state.sites, state.polynomials, filling)
+        return GlmPosterior(state.polynomials, model.kind, head, filling, limits, new_site), {}
+
+    def adapt(
+        self, model: Model, state: GlmState, posterior: GlmPosterior, points: Points
+    ) -> tuple[GlmPosterior, float]:
+        return posterior.adapted_to(model, points, add_sites(state.sites, state.polynomials, posterior.filling))
 
     def load_posterior(self, model: Model, shared_key: PRNGKey, arrays: Mapping[str, np.ndarray]) -> GlmPosterior:
         return GlmPosterior.from_arrays(self.polynomials(model), model.kind, arrays, self.fills)

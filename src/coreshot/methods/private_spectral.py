@@ -122,6 +122,12 @@ class PrivateSpectral(NoisySumMethod):
         noise = deviations(self.noise_multiplier, CROSS_SHARE, len(state.clients) * self.noise_share)
         return fit_private_posterior(state.map, state.gram, state.cross, noise), {}
 
+    def adapt(
+        self, model: Model, state: PrivateState, posterior: LinearPosterior, points: Points
+    ) -> tuple[LinearPosterior, float]:
+        """Without noise: what comes out stays at the site."""
+        return posterior.adapted_to(points)
+
     def load_posterior(self, model: Model, shared_key: PRNGKey, arrays: Mapping[str, np.ndarray]) -> LinearPosterior:
         return LinearPosterior.from_arrays(self.draw_public(model, shared_key), arrays)
 

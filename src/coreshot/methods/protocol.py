@@ -12,7 +12,7 @@ from coreshot.inference.protocol import Inference, Info
 from coreshot.models import Model
 from coreshot.privacy.guarded_records import Records
 from coreshot.privacy.releases import Release
-from coreshot.types import Params, Posterior, PRNGKey
+from coreshot.types import Params, Points, Posterior, PRNGKey
 from coreshot.wire.messages import Message
 
 State = Any  # what the server keeps between exchanges
@@ -150,6 +150,14 @@ class Claims(Method, Protocol):
     """A method whose messages say how many records stand behind them."""
 
     def claim(self, content: Content) -> Claim: ...
+
+
+@runtime_checkable
+class Adapts(Method, Protocol):
+    """A method whose posterior, in closed form, a site can fit to records of its own."""
+
+    def adapt(self, model: Model, state: State, posterior: Any, points: Points) -> tuple[Posterior, float]:
+        """State and posterior are those of the other sites. The second is the weight of models without them."""
 
 
 @runtime_checkable

@@ -217,6 +217,11 @@ class Spectral(OneRoundMethod):
         groups = [state.groups[name] for name in order]
         return fit_posterior(state.map, model.kind, groups, means, ridge=self.ridge, ridge_factor=factor), {}
 
+    def adapt(
+        self, model: Model, state: SpectralState, posterior: LinearPosterior, points: Points
+    ) -> tuple[LinearPosterior, float]:
+        return posterior.adapted_to(points)
+
     def load_posterior(self, model: Model, shared_key: PRNGKey, arrays: Mapping[str, np.ndarray]) -> LinearPosterior:
         return LinearPosterior.from_arrays(self.draw_map(model, shared_key), arrays)
 

@@ -22,10 +22,13 @@ import scipy.optimize
 import scipy.special
 from jaxtyping import Array, Float
 
+from coreshot.models.onnx_graph import Graph, Outputs
 from coreshot.spectral.calibration import GroupedClassMeans, Link, fit_link
 from coreshot.spectral.coreset import Moments
 from coreshot.spectral.evidence import maximize_evidence, solve_ridge
 from coreshot.spectral.features import BIAS, FeatureMap, UnitMap
+from coreshot.spectral.onnx_features import add_link, add_map
+from coreshot.spectral.personal import personalise
 from coreshot.types import Kind, Points, Predictive
 
 
@@ -88,6 +91,26 @@ class LinearPosterior:
         used_dimensions = len(root) - self.ridge * np.sum(root**2)
         # Rounding, or the noise of a private study, can make either of them too small.
         return float(np.sqrt(max(used_dimensions, 1.0) / max(num_records, 1.0)))
+
+    def seen(self, x: Float[Array | np.ndarray, "n ..."]) -> Float[np.ndarray, "n features"]:
+        """Features, without the constant."""
+        return np.asarray(self.feature_map(x))[:, :-1]
+
+    def adapted_to(self, points: Points) -> tuple[LinearPosterior, float]:
+        """At a site that has these records, and is not among those that this posterior is of."""
+        found = personalise(self, np.asarray(points.x), np.asarray(points.y))
+        return found.posterior, found.own_share
+
+    def add_to_graph(self, graph: Graph, x: str) -> Outputs:
+        features = add_map(graph, self.feature_map, x)
+        scores = graph.add("MatMul", features, graph.constant(self.mean))
+        rooted = graph.add("MatMul", features, graph.constant(self.root.T))
+        leverage = graph.sum_rows(graph.add("Mul", rooted, rooted))
+        variance = graph.add("Mul", leverage, graph.constant(self.noise_variance))
+        if self.link is not None:
+            return {"probabilities": graph.softmax(add_link(graph, self.link, scores, variance))}
+        total = graph.add("Sqrt", graph.add("Add", variance, graph.constant(self.noise_variance)))
+        return {"mean": scores, "deviation": graph.add("Add", total, graph.constant(np.zeros((1, self.mean.shape[1]))))}
 
     def predict(self, x: Float[Array | np.ndarray, "n ..."]) -> Predictive:
         scores, variance = self.scores(np.asarray(x))
