@@ -133,7 +133,7 @@ def test_a_second_study_over_the_total_is_refused(make, ask, ledger_path):
     assert ask(make(PRIVATE))[0] == "reply"
     kind, error = ask(make(PRIVATE, privacy={"epsilon": 1.1, "delta": 1e-5}))
     assert kind == "spent"
-    assert "from epsilon 0.99" in error
+    assert "from epsilon 1 to" in error
     assert "this site's total is 1.2" in error
     assert kind in REASONS
     assert ask(make(PRIVATE))[0] == "reply", "what it has answered before"

@@ -71,10 +71,19 @@ class NpzArchive:
                 f"{self._where}: not a readable npz file ({reason}); save text as numpy.array(values, dtype=str), "
                 "and records of one shape as one array."
             )
+        if isinstance(error, zipfile.BadZipFile) and _is_single_array(self._path):
+            return CoreshotError(
+                f"{self._where}: it is a single array, as in an npy file; save it with numpy.savez, which names it."
+            )
         return CoreshotError(
             f"{self._where}: not a readable npz file ({reason}); it may be cut short: get it again, "
             "or save it again with numpy.savez."
         )
+
+
+def _is_single_array(path: Path) -> bool:
+    with path.open("rb") as file:
+        return file.read(len(np.lib.format.MAGIC_PREFIX)) == np.lib.format.MAGIC_PREFIX
 
 
 def load_arrays(path: Path, where: str) -> dict[str, np.ndarray]:
