@@ -10,7 +10,8 @@ Many cells tell how skewed they are. From the middle to a quantile is a step of 
 limits are three steps away, and the steps grow by the factor by which the first is longer than that of the other side,
 as quantiles of a skewed distribution do (Tukey's g-distribution: of log-normal numbers, the logarithms are limited at
 3.8 deviations). A new record is moved inside the widest limits of all sites. benchmarks/winsorising_constants.py chose
-the numbers, on the development tables.
+TAIL and REACH, on the development tables. That many cells follow the skewness, and how many they are, was set after the
+logistic data of docs/tables.md had been seen.
 """
 
 from __future__ import annotations
