@@ -394,7 +394,7 @@ BAD = {
         npz_with(images=np.zeros((0, 28, 28)), labels=np.zeros(0), clients=np.zeros(0)),
         r"a.npz: there are no images in it",
     ),
-    "npz that is one array": (one_array, r"a.npz: not a readable npz file"),
+    "npz that is one array": (one_array, r"a.npz: it is a single array, .*save it with numpy.savez"),
     "JSON of another shape": (
         leaf_with(lambda content: content.update(users=3)),
         r"a.json: users and num_samples are not lists",
