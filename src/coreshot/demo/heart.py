@@ -102,7 +102,9 @@ def tell_heart(folder: Path, real: Path | None, progress: Progress) -> HeartStor
 
 
 def _read(study: Study, path: Path) -> Arrays:
-    records = read_records(path, study.inputs, study.target)  # type: ignore[arg-type]
+    assert study.inputs is not None  # a study of a table has both
+    assert study.target is not None
+    records = read_records(path, study.inputs, study.target)
     return records.x, records.y
 
 
