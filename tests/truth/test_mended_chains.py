@@ -11,6 +11,7 @@ import pytest
 from jax.flatten_util import ravel_pytree
 
 from coreshot.errors import CoreshotError
+from coreshot.keys import fold_each
 from coreshot.learners.bpc_fkl import kl_gradient
 from coreshot.learners.coreset_chains import chain_ends
 from coreshot.learners.loop import distill
@@ -160,3 +161,33 @@ def test_labels_in_proportion_to_the_records_by_hand(image_model):
 
 def test_paper_is_another_name_for_the_mean(make_bpc):
     assert make_bpc(start="paper") == make_bpc(start="mean")
+
+
+@pytest.mark.parametrize("share", [0.0, 0.5, 1.0])
+def test_soft_labels_are_what_the_experts_predict(make_bpc, image_model, images, share):
+    """By hand: the mean over the experts' last weights of each one's class probabilities, and the rest is one-hot."""
+    learner = make_bpc(**{**IMAGES, "num_held_out": 0}, start="class_mean", soft_labels=share)
+    points = learn(learner, image_model, images)
+    experts = experts_with_keys(learner, image_model, images)
+    shapes = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape), image_model.shapes())
+    unravel = ravel_pytree(shapes)[1]
+    each = [jax.nn.softmax(image_model.apply(unravel(flat), points.x)) for flat in experts]
+    hard = jax.nn.one_hot(jnp.asarray([0, 1, 0, 1]), 2)
+    np.testing.assert_allclose(points.y, (1 - share) * hard + share * np.mean(each, axis=0), atol=1e-5)
+    np.testing.assert_allclose(points.y.sum(axis=1), 1, atol=1e-5)
+    assert (float(jnp.max(jnp.abs(points.y - hard))) > 1e-3) == (share > 0)
+
+
+def experts_with_keys(learner, model, points):
+    """The last weights of the experts that `learn` trains."""
+    records = Records(jax.tree.map(lambda array: array[None], points), learner.releases(model))
+    state = learner.init(fold_each(jax.random.key(7)[None], 0), model, records, jax.random.key(8))
+    return state.local.value.experts.last()[0]
+
+
+def test_soft_labels_need_classes_and_kept_experts(make_bpc, make_model, sample_points):
+    with pytest.raises(CoreshotError, match="regression has none"):
+        experts_of(make_bpc(soft_labels=0.5), make_model("regression"), sample_points("regression", 0, 8))
+    learner = make_bpc(soft_labels=0.5, experts={"store": "replay"})
+    with pytest.raises(CoreshotError, match="does not keep"):
+        experts_of(learner, make_model("classification"), sample_points("classification", 0, 8))

@@ -20,7 +20,7 @@ Where we differ from the paper:
 - the chain ascends log prior + log likelihood, as the table's prior precision asks (Algorithm 2 shows the likelihood
   alone);
 - options that are ours: sampling, num_data_draws, point_mass, start, optimizer = "adam", decay = "cosine",
-  chain_state, bounds, proxy_network, num_held_out, and the augmentation that a study may ask for;
+  chain_state, bounds, proxy_network, num_held_out, soft_labels, and the augmentation that a study may ask for;
 - when points diverge we go back and halve their step sizes.
 """
 
@@ -28,19 +28,21 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from typing import Literal
+from typing import Annotated, Literal
 
 import jax
 import jax.numpy as jnp
 import optax
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, Key, PyTree
+from pydantic import Field
 
 from coreshot.config import Count, NonNegative, NonNegativeInt, Positive, settings
 from coreshot.errors import CoreshotError
 from coreshot.keys import fold_each, named_key
 from coreshot.learners.coreset_chains import chain_ends, flat_chain_ends, perturbed
 from coreshot.learners.descent import Descent, DescentState, LocalPart
+from coreshot.learners.expert_labels import mean_predictions
 from coreshot.learners.expert_store import train_experts
 from coreshot.learners.experts import (
     Experts,
@@ -127,6 +129,9 @@ class BpcFkl(Descent):
     # chunk of updates by how likely they make the client's data; the best points are kept, and the updates stop when
     # there are no better ones. 0: all updates are made.
     num_held_out: NonNegativeInt = 0
+    # Ours, of classes: the share of the experts' mean prediction in the labels that are sent, after the last update.
+    # The KL is stationary in a label that equals this mean; the rest is the label that the point began with.
+    soft_labels: Annotated[float, Field(ge=0, le=1)] = 0.0
 
     @property
     def can_resume(self) -> bool:
@@ -243,10 +248,15 @@ class BpcFkl(Descent):
         return optax.cosine_decay_schedule(step_size, self.num_updates) if self.decay == "cosine" else step_size
 
     def finish(self, model: Model, state: DescentState) -> DescentState:
-        """With the informative start, the experts' last weights give the final labels and weights."""
+        """The experts' last weights give the final labels: a share of them, or with the informative start all, and then
+        the weights too."""
+        points, local = state.points, state.local.value
+        if self.soft_labels:
+            predicted = mean_predictions(model, points, local.experts.last())
+            labels = (1 - self.soft_labels) * points.y + self.soft_labels * predicted
+            return replace(state, points=Points(points.x, labels, points.weight))
         if self.start != "informative":
             return state
-        points, local = state.points, state.local.value
         labels, observations = stationary_labels_and_weights(model, points, local.data, local.experts.last())
         share = state.num_examples[:, None] / self.num_points
         return replace(state, points=Points(points.x, labels, points.weight), point_weights=observations / share)
@@ -275,7 +285,7 @@ class BpcFkl(Descent):
             num_networks=self.num_trajectories,
             batch_size=self.batch_size,
             model=self.client_model(model),
-            has_soft_labels=self.step_size_y > 0,
+            has_soft_labels=self.step_size_y > 0 or self.soft_labels > 0,
             has_point_weights=self.start == "informative" or self.labels == "proportional",
         )
 
@@ -297,7 +307,16 @@ class BpcFkl(Descent):
         check_start(self.start, model, has_experts=True)
         if self.labels == "proportional" and model.kind == "regression":
             raise CoreshotError('learner: labels = "proportional" counts classes, and regression has none; remove it.')
+        if self.soft_labels and model.kind == "regression":
+            raise CoreshotError(
+                "learner: soft_labels is a share of class probabilities, and regression has none; remove it."
+            )
         experts, length = self.experts, self.data_chain_length
+        if self.soft_labels and experts.store == "replay":
+            raise CoreshotError(
+                'learner: soft_labels needs the experts\' last weights, which experts.store = "replay" does not keep; '
+                'set experts.store to "memory" or "disk".'
+            )
         if experts.first_step + length > experts.num_steps:
             raise CoreshotError(
                 f"learner: a chain of data_chain_length {length} from experts.first_step {experts.first_step} on is "
