@@ -15,7 +15,7 @@ from coreshot.keys import fold_each
 from coreshot.learners.bpc_fkl import kl_gradient
 from coreshot.learners.coreset_chains import chain_ends
 from coreshot.learners.loop import distill
-from coreshot.learners.starts import MIN_GROUP, class_means, proportional_labels
+from coreshot.learners.starts import MIN_GROUP, class_draws, class_means, proportional_labels
 from coreshot.models import Model
 from coreshot.models.networks import ConvNet, Mlp
 from coreshot.privacy.guarded_records import Records, guard_records
@@ -145,6 +145,24 @@ def test_class_means_are_means_of_groups_and_small_classes_have_none():
     np.testing.assert_allclose(padded, found, rtol=1e-5)
     one = np.asarray(class_means(jax.random.key(0), points, jnp.eye(2)[:1], 0.0))
     np.testing.assert_allclose(one[0], [4.5, 0.0], rtol=1e-5)  # one point for a class: the mean of all of it
+
+
+def test_class_draws_have_the_mean_and_the_covariance_of_the_class():
+    """4,000 draws of a class of six records (standard errors below 0.05); a class of four has none of its own. Negative
+    control: means of five records have far too little variance."""
+    records = DRAWS.normal(size=(6, 2)) @ [[1.0, 0.6], [0.0, 0.8]] + [3.0, -2.0]
+    points = make_points(np.concatenate([records, [[50.0, 50.0]] * 4]), np.eye(2)[[0] * 6 + [1] * 4])
+    labels = jnp.broadcast_to(jnp.eye(2)[0], (4000, 2))
+    found = np.asarray(class_draws(jax.random.key(0), points, labels, 0.1))
+    np.testing.assert_allclose(found.mean(axis=0), records.mean(axis=0), atol=0.1)
+    np.testing.assert_allclose(np.cov(found.T), np.cov(records.T), atol=0.15)
+    means = np.asarray(class_means(jax.random.key(0), points, labels, 0.0))
+    assert np.trace(np.cov(means.T)) < 0.2 * np.trace(np.cov(records.T))
+    small = np.asarray(class_draws(jax.random.key(0), points, jnp.eye(2)[1:], 0.1))
+    assert np.abs(small - np.asarray(points.x).mean(axis=0)).max() < 0.5
+    padded = np.asarray(class_draws(jax.random.key(0), pad_points(points, 20), labels[:3], 0.1))
+    unpadded = np.asarray(class_draws(jax.random.key(0), points, labels[:3], 0.1))
+    np.testing.assert_allclose(padded, unpadded, rtol=1e-4)
 
 
 def test_labels_in_proportion_to_the_records_by_hand(image_model):

@@ -4,6 +4,7 @@
 |-------------|----------------------------------------------------------------------------------------------------|
 | mean        | noise of init_scale around the client's mean (d'Hondt et al.); `paper` is another name for it      |
 | class_mean  | classification: means of records of the point's class, with noise of init_scale; see class_means   |
+| class_draw  | classification: draws from a Gaussian with the mean and covariance of the class; see class_draws   |
 | between     | classification: half-way between two neighbouring records of the point's class                     |
 | records     | classification: raw records of the point's class, for clients who allow that                       |
 | informative | regression, learners with experts: the inputs that determine most of what the client's data say    |
@@ -24,12 +25,14 @@ from coreshot.models import Model
 from coreshot.types import Points, PRNGKey
 
 Start = Annotated[
-    Literal["mean", "class_mean", "between", "records", "informative"],
+    Literal["mean", "class_mean", "class_draw", "between", "records", "informative"],
     BeforeValidator(lambda start: "mean" if start == "paper" else start),  # another name for the same
 ]
 START_CONTENT: dict[str, str] = {
     "mean": "the mean of the inputs, around which points start",
     "class_mean": "means of at least five records of a class, around which points start; and the mean of the inputs",
+    "class_draw": "the mean and the covariance of the inputs of each class of at least five records, from which starts "
+    "are drawn; and the mean of the inputs",
     "between": "midpoints of records of a class, at which points start",
     "records": "raw records, at which points start",
     "informative": "the mean of the inputs, around which lie the candidates for the start",
@@ -39,7 +42,7 @@ FAR = 100.0  # points further from the client's mean than this many times its fa
 
 
 def check_start(start: Start, model: Model, has_experts: bool = False) -> None:
-    if start in ("between", "class_mean", "records") and model.kind == "regression":
+    if start in ("between", "class_mean", "class_draw", "records") and model.kind == "regression":
         raise CoreshotError(
             f'learner: start = "{start}" takes records of a class, and regression has none; '
             'use "mean" or "informative".'
@@ -66,6 +69,8 @@ def draw_start(
         return random_records(key, data, labels)
     if start == "class_mean":
         return class_means(key, data, labels, scale)
+    if start == "class_draw":
+        return class_draws(key, data, labels, scale)
     return noise_around_mean(key, data, len(labels), scale)
 
 
@@ -158,6 +163,34 @@ def class_means(
     key_groups, key_noise = jax.random.split(key)
     means = jax.vmap(one)(jax.random.split(key_groups, len(labels)), labels)
     return means + scale * jax.random.normal(key_noise, means.shape)
+
+
+def class_draws(
+    key: PRNGKey, points: Points, labels: Float[Array, "points classes"], scale: float
+) -> Float[Array, "points ..."]:
+    """For each (one-hot) label a draw from the Gaussian with the mean and covariance of the records of that class.
+
+    A mean of five records has a fifth of their variance, and a network that learns from such means knows nothing of
+    what differs within a class; a draw has all of it. Every record of the class enters every draw. A class of fewer
+    than MIN_GROUP records starts around the mean of all inputs, with noise of the given scale.
+    """
+    counts = points.weight @ points.y
+    everyone = weighted_mean(points.x, points.weight)
+    means = jnp.tensordot(points.y.T * points.weight, points.x, axes=1) / jnp.maximum(counts, 1.0).reshape(
+        -1, *[1] * (points.x.ndim - 1)
+    )
+
+    def one(key: PRNGKey, label: Array) -> Array:
+        # Each record has a number by its position: padding changes nothing.
+        numbers = jax.vmap(lambda index: jax.random.normal(jax.random.fold_in(key, index)))(jnp.arange(len(points.x)))
+        member = points.weight * (points.y @ label)
+        mean = jnp.tensordot(label, means, axes=1)
+        share = member * numbers / jnp.sqrt(jnp.maximum(counts @ label - 1, 1.0))
+        draw = mean + jnp.tensordot(share, points.x - mean, axes=1)
+        noise = scale * jax.random.normal(named_key(key, "small"), everyone.shape)
+        return jnp.where(counts @ label >= MIN_GROUP, draw, everyone + noise)
+
+    return jax.vmap(one)(jax.random.split(key, len(labels)), labels)
 
 
 def _chosen(lot: Float[Array, " n"], points: Points, labels: Float[Array, "points classes"]) -> Int[Array, " points"]:
