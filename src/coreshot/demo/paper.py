@@ -44,7 +44,7 @@ def tell_paper(name: str, folder: Path) -> PaperStory:
     shown = [
         column
         for column in (*METRICS, *COSTS)
-        if column.name in ("accuracy", "nll", "ece", "rmse", "floats_up", "bytes_up")
+        if column.name in ("accuracy", "nll", "ece", "rmse", "bytes_up")
     ]
     grid = summary_grid(rows, shown)
     lines = [line[:-1] for line in grid.lines]
