@@ -41,11 +41,7 @@ def tell_paper(name: str, folder: Path) -> PaperStory:
         remarks += [f"{job.arm.label}: {line}" for line in [*found["warnings"], *found["notes"]]]
     figure = draw_task(folder / name, preset, jobs, rows)
     assert figure is not None  # both tasks lie on a plane
-    shown = [
-        column
-        for column in (*METRICS, *COSTS)
-        if column.name in ("accuracy", "nll", "ece", "rmse", "bytes_up")
-    ]
+    shown = [column for column in (*METRICS, *COSTS) if column.name in ("accuracy", "nll", "ece", "rmse", "bytes_up")]
     grid = summary_grid(rows, shown)
     lines = [line[:-1] for line in grid.lines]
     return PaperStory(name, preset.title, Grid(grid.headings[:-1], lines), figure, remarks, rows)
