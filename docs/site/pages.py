@@ -16,7 +16,7 @@ from reference import api_page, commands_page, settings_page, wire_page
 SECTIONS: dict[str, list[str]] = {
     "Start": ["index.md", "start.md", "notebooks/first-study.md", "heart.md"],
     "For data owners": ["for-sites.md", "privacy.md", "budget.md", "at-work.md", "flower-site.md"],
-    "For coordinators": ["study.md", "features.md", "flower-coordinator.md"],
+    "For coordinators": ["study.md", "fitting.md", "features.md", "flower-coordinator.md"],
     "For researchers": [
         "researchers.md",
         "notebooks/paper.md",
