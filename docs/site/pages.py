@@ -26,11 +26,12 @@ SECTIONS: dict[str, list[str]] = {
         "add-a-part.md",
     ],
     "How it works": [
-        "follow-one-datum.md",
+        "how-it-works.md",
         "glm.md",
         "spectral.md",
         "learners.md",
         "bpc.md",
+        "follow-one-datum.md",
         "private-methods.md",
         "audit.md",
         "security.md",
