@@ -108,7 +108,7 @@ def test_a_page_for_who_decides(coreshot, glm_path, private_path, site, write_si
         "treat this file as confidential as the 60 records",
         "mean where ill = yes",
         "Distilled again, these records give this very file",
-        "nothing: they can compute all that this page shows",
+        "nothing: they can compute all that can be read off it",
         "no: there are fewer sums than cells",
         "Checklist",
     ):

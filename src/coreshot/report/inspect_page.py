@@ -188,7 +188,7 @@ def _nearest_grid(study: Study, points: Points | None, compared: Compared | None
 def _against_grid(epsilon: float | None) -> Grid:
     """Who sees what, and what holds against them."""
     is_private = epsilon is not None
-    everything = "nothing: they can compute all that this page shows"
+    everything = "nothing: they can compute all that can be read off it"
     bound = f"the bound of epsilon = {epsilon:.3g}, whatever else they know" if is_private else everything
     derived = "the same bound: it is computed from files with noise" if is_private else "nothing is promised"
     lines = [
