@@ -18,7 +18,15 @@ def small_story(folder):
     lines = [Quality(name, found, sent) for name, sent in (("ours", 800.0), ("FedAvg", 9e6), ("pooled", None))]
     quality = draw_quality({line.name: line.found for line in lines})
     leaves = draw_what_leaves("site-1", draws.random((30, 8, 8, 1)), draws.normal(size=(9, 12)), 80)
-    late = {"late": "site-2", "forgotten": "site-1", "before": 0.8, "after": 0.9, "without": 0.85, "apart": 1e-12}
+    late = {
+        "late": "site-2",
+        "forgotten": "site-1",
+        "before": 0.8,
+        "after": 0.9,
+        "without": 0.85,
+        "one_image": 0.1,
+        "apart": 1e-12,
+    }
     private = [{"words": "noise", "epsilon": 8.0, "delta": 1e-5, "promise": "a promise", "found": found, "sent": 900}]
     sites = Grid(["site", "images"], [["site-1", "5"], ["site-2", "6"]])
     digits = DigitsStory(2, 11, 7, sites, 800, 700, 300, "Nothing.", lines, (0.5, 0.6), leaves, quality, late, private)

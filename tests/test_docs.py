@@ -1,5 +1,6 @@
 """The documentation: the site builds without a warning, the reference has every public name, the tutorial runs."""
 
+import doctest
 import importlib.util
 import re
 import shlex
@@ -28,6 +29,19 @@ def test_the_first_tutorial_runs_as_it_stands(call, project, tmp_path, monkeypat
     assert blocks
     for block in blocks:
         exec(compile(block, "docs/start.md", "exec"), {})
+
+
+def test_every_public_name_has_an_example_and_they_run():
+    public = {name: getattr(coreshot, name) for name in coreshot._HOMES}
+    assert [name for name, one in public.items() if ">>>" not in (one.__doc__ or "")] == []
+    finder, runner = doctest.DocTestFinder(recurse=False), doctest.DocTestRunner(verbose=False)
+    for name, one in public.items():
+        for found in finder.find(one, name, globs={**public, "coreshot": coreshot}):
+            runner.run(found)
+    assert runner.failures == 0
+    assert runner.tries > 10
+    wrong = doctest.DocTestParser().get_doctest(">>> 1 + 1\n3\n", {}, "wrong", None, 0)
+    assert doctest.DocTestRunner(verbose=False).run(wrong, out=lambda text: None).failed == 1
 
 
 @pytest.fixture(scope="module")

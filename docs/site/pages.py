@@ -15,8 +15,8 @@ from reference import api_page, commands_page, settings_page, wire_page
 # The order for a newcomer. A page that is written later and stands in no section comes under the last one.
 SECTIONS: dict[str, list[str]] = {
     "Start": ["index.md", "start.md", "notebooks/first-study.md", "heart.md"],
-    "For data owners": ["for-sites.md", "at-work.md", "flower-site.md"],
-    "For coordinators": ["study.md", "features.md", "flower-coordinator.md"],
+    "For data owners": ["for-sites.md", "privacy.md", "budget.md", "at-work.md", "flower-site.md"],
+    "For coordinators": ["study.md", "fitting.md", "features.md", "flower-coordinator.md"],
     "For researchers": [
         "researchers.md",
         "notebooks/paper.md",
@@ -26,16 +26,26 @@ SECTIONS: dict[str, list[str]] = {
         "add-a-part.md",
     ],
     "How it works": [
-        "follow-one-datum.md",
+        "how-it-works.md",
         "glm.md",
         "spectral.md",
         "learners.md",
         "bpc.md",
-        "privacy.md",
+        "follow-one-datum.md",
+        "private-methods.md",
+        "audit.md",
         "security.md",
         "performance.md",
     ],
-    "Results": ["results.md", "tables.md", "handwriting.md", "synthetic.md"],
+    "Results": [
+        "results.md",
+        "tables.md",
+        "handwriting.md",
+        "baselines.md",
+        "ablations.md",
+        "synthetic.md",
+        "private-results.md",
+    ],
     "Reference": [],
 }
 REFERENCE = {

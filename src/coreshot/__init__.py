@@ -1,10 +1,11 @@
-"""One-shot federated learning with Bayesian pseudocoresets."""
+"""One-shot federated learning: each site sends one small file, and the server fits one calibrated model."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from coreshot.api import distill as distill
+    from coreshot.api import read_records as read_records
     from coreshot.errors import CoreshotError as CoreshotError
     from coreshot.estimator import SpectralClassifier as SpectralClassifier
     from coreshot.estimator import SpectralRegressor as SpectralRegressor
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
     from coreshot.inference.registry import MapEstimate as MapEstimate
     from coreshot.inference.registry import Nuts as Nuts
     from coreshot.study import Study as Study
+    from coreshot.study.arrays import image_study as image_study
+    from coreshot.study.arrays import table_study as table_study
     from coreshot.study.file import read_study as read_study
 
     __version__: str
@@ -23,6 +26,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "FittedModel": "fitted.model",
     "distill": "api",
+    "read_records": "api",
     "fit": "fitted.model",
     "CoreshotError": "errors",
     "SpectralClassifier": "estimator",
@@ -32,7 +36,9 @@ _HOMES = {
     "Nuts": "inference.registry",
     "load_preset": "experiments.preset",
     "Study": "study",
+    "image_study": "study.arrays",
     "read_study": "study.file",
+    "table_study": "study.arrays",
 }
 
 

@@ -1,4 +1,4 @@
-"""From arrays to a fitted posterior in a few lines: distill at each site, fit at the server, predict."""
+"""From records to a message in a few lines: read a site's file, distill it."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import numpy as np
 
 from coreshot.data.validate import check_points
 from coreshot.keys import named_key
@@ -19,6 +20,38 @@ from coreshot.runtime.site_answers import SiteAnswers
 from coreshot.study import Study
 from coreshot.types import Points
 from coreshot.wire.messages import Message, encode_message
+
+
+def read_records(study: Study, path: str | Path) -> tuple[np.ndarray, np.ndarray]:
+    """A site's file as the arrays that `distill`, `FittedModel.evaluate` and `predict` take.
+
+    Columns are found by name, scaled by the study's ranges and encoded; missing cells are as the study says. A column
+    that looks broken is an error, as with the command `coreshot distill`, which also reports what it found in each.
+
+    Parameters
+    ----------
+    study : Study
+        One that was read from a file, which names columns or the shape of images.
+    path : str or Path
+        CSV, Excel, parquet or npz, or a folder of images.
+
+    Returns
+    -------
+    x : array of shape (records, *input_shape)
+    y : array of shape (records,)
+        Classes as whole numbers from 0, or the targets of a regression.
+
+    Examples
+    --------
+    >>> x, y = coreshot.read_records(study, "north.csv")  # doctest: +SKIP
+    >>> message = coreshot.distill(study, x, y, client="north")  # doctest: +SKIP
+    """
+    from coreshot.data.broken_columns import refuse_broken
+    from coreshot.study.site_records import read_study_records
+
+    records = read_study_records(study, Path(path))
+    refuse_broken(records.findings, str(path), ())
+    return records.x, records.y
 
 
 def distill(

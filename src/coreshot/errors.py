@@ -17,6 +17,14 @@ class CoreshotError(ValueError):
     """A mistake in something from outside (data, settings, a message, a folder); the command line exits with code 2.
 
     Its text is one sentence: what was found, where, and what to do.
+
+    Examples
+    --------
+    >>> try:
+    ...     coreshot.table_study("tumours", num_inputs=0)
+    ... except coreshot.CoreshotError as error:
+    ...     print(error)
+    table_study: num_inputs is 0; a record has at least one column.
     """
 
 

@@ -5,11 +5,13 @@ Screenshots at three widths are kept in the test run's folder (pytest prints it 
 
 import re
 import shutil
+import sys
 from dataclasses import dataclass, field
 
 import pytest
 
 from coreshot.api import distill
+from coreshot.cli.commands import main
 from coreshot.data.files import read_records
 from coreshot.demo.story import story_page
 from coreshot.fitted.folder import by_client, open_model, write_model
@@ -100,6 +102,22 @@ def heart_page(project, tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
+def inspect_page(heart_page):
+    """Of the first of these sites, beside its records."""
+    folder = heart_page.parent
+    commands = ["inspect", "north.coreset", "--study", "study.toml", "--against", "0.csv", "--html", "north.html"]
+    [message] = [data for client, data in open_model(folder / "model").coresets().items() if client == "north"]
+    (folder / "north.coreset").write_bytes(message)
+    (folder / "study.toml").write_text(open_model(folder / "model").study_file.text)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        patch.setattr(sys, "argv", ["coreshot", *commands])
+        with pytest.raises(SystemExit):
+            main()
+    return folder / "north.html"
+
+
+@pytest.fixture(scope="module")
 def demo_page(tmp_path_factory):
     """The story's page; its digits and its figures of the paper are stand-ins, its hospitals are computed."""
     page = tmp_path_factory.mktemp("demo") / "demo.html"
@@ -135,8 +153,8 @@ def visit(browser):
         context.close()
 
 
-PAGES = ("run_page", "heart_page", "demo_page")
-TABLES = {"run_page": 3, "heart_page": 5, "demo_page": 6}
+PAGES = ("run_page", "heart_page", "demo_page", "inspect_page")
+TABLES = {"run_page": 3, "heart_page": 5, "demo_page": 6, "inspect_page": 5}
 
 
 @pytest.fixture(params=PAGES)
@@ -214,7 +232,7 @@ def test_a_keyboard_reaches_everything(visit, page_path):
     """Tab comes to every link, control, fold and table that scrolls, in the order of the page, and shows the focus."""
     seen = visit(page_path[1], DESK)
     wanted = seen.page.eval_on_selector_all(
-        "a[href], summary, input, [tabindex='0']", "all => all.filter(one => one.checkVisibility()).length"
+        "a[href], summary, input, button, [tabindex='0']", "all => all.filter(one => one.checkVisibility()).length"
     )
     reached = []
     for _ in range(wanted):
@@ -233,6 +251,21 @@ def test_a_keyboard_reaches_everything(visit, page_path):
     folded.focus()
     seen.page.keyboard.press("Enter")
     assert seen.page.evaluate("document.querySelector('details').open")
+
+
+def test_a_click_on_a_heading_sorts(visit, heart_page):
+    """By numbers, with their units and signs; once more, the other way round."""
+    page = visit(heart_page, DESK).page
+    table = page.locator("#clients table")
+    column = [head.strip() for head in table.locator("thead th").all_inner_texts()].index("bytes sent")
+    cells = table.locator(f"tbody tr :nth-child({column + 1})")
+    heading = table.locator("thead button").nth(column)
+    for order, way in ((sorted, "ascending"), (lambda found: sorted(found, reverse=True), "descending")):
+        heading.click()
+        found = [int(text.replace(",", "")) for text in cells.all_inner_texts()]
+        assert found == order(found)
+        assert len(set(found)) > 1
+        assert heading.locator("..").get_attribute("aria-sort") == way
 
 
 BAD = """<!doctype html><title>bad</title><img src="http://127.0.0.1:9/x.png" alt="">

@@ -56,6 +56,8 @@ def test_best_first_and_what_breaks_down_last(call, preset, tmp_path):
     code, said, _ = call("sweep", preset, "--out", tmp_path / "out", "--json")  # nothing is done again
     assert (code, json.loads(said)["rows"]) == (0, rows)
     assert not list((tmp_path / "out").rglob("seed-0"))  # the seeds of the sweep, not those of the table
+    code, said, errors = call("sweep", preset, "--out", tmp_path / "out", "--seeds", "8")
+    assert (code, "another" in errors or "other" in errors) == (2, True), errors  # a folder of other seeds
 
 
 def test_a_preset_without_a_sweep_says_so(preset, tmp_path):

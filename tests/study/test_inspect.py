@@ -99,6 +99,55 @@ def test_a_picture_of_columns(coreshot, glm_path, site, tmp_path):
     )
 
 
+def test_a_page_for_who_decides(coreshot, glm_path, private_path, site, write_site, tmp_path):
+    words = ("inspect", "a.coreset", "--study", glm_path, "--against", site, "--html", "a.html")
+    assert "page: a.html" in coreshot(*words)
+    page = (tmp_path / "a.html").read_text()
+    for words_of_it in (
+        "What the file of a tells",
+        "treat this file as confidential as the 60 records",
+        "mean where ill = yes",
+        "Distilled again, these records give this very file",
+        "nothing: they can compute all that can be read off it",
+        "no: there are fewer sums than cells",
+        "Checklist",
+    ):
+        assert words_of_it in page
+    assert "Look at this first" not in page
+    records = [line for line in site.read_text().splitlines()[1:] if line.count(",") == 3]
+    assert not any(line in page for line in records)
+    assert "is there already" in coreshot(*words, code=2)
+    assert "need --study" in coreshot("inspect", "a.coreset", "--html", "b.html", code=2)
+    coreshot("distill", glm_path, write_site("few", count=8), "--out", "few.coreset")
+    coreshot("inspect", "few.coreset", "--study", glm_path, "--html", "few.html")
+    few = (tmp_path / "few.html").read_text()
+    assert "Look at this first" in few
+    assert "so many sums may determine single records" in few
+    coreshot("distill", private_path, site, "--out", "private.coreset")
+    coreshot("inspect", "private.coreset", "--study", private_path, "--html", "private.html")
+    private = (tmp_path / "private.html").read_text()
+    assert "the bound of epsilon = 2" in private
+    assert "They are not pictures" in private
+    assert "treat this file as confidential" not in private
+
+
+def test_a_page_shows_every_image_and_how_near_it_is_to_a_record(coreshot, tmp_path):
+    draws = np.random.default_rng(0)
+    np.savez(tmp_path / "site.npz", images=draws.integers(0, 255, (6, 4, 4)), labels=np.arange(6) % 2)
+    (tmp_path / "images.toml").write_text(
+        'format = 1\nname = "images"\ntask = "classification"\n[target]\nname = "label"\nclasses = ["0", "1"]\n'
+        '[image]\nshape = [4, 4, 1]\n[learner]\nname = "random_subset"\nnum_points = 3\n'
+    )
+    coreshot("distill", "images.toml", "site.npz", "--out", "site.coreset")
+    words = ("inspect", "site.coreset", "--study", "images.toml", "--against", "site.npz", "--html", "site.html")
+    assert "copies: 3" in coreshot(*words)
+    page = (tmp_path / "site.html").read_text()
+    assert "All 3 images in the file" in page
+    assert page.count("<image ") >= 2  # all of them side by side, and the scale
+    assert "3 of 3 points are copies of a record" in page
+    assert "3 learned points, shown below as the images that they are" in page
+
+
 def test_rows_of_features_are_not_records_unless_there_is_one(coreshot, study_path, write_site):
     site = write_site("a")
     coreshot("distill", study_path, site, "--out", "a.coreset")

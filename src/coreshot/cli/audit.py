@@ -46,7 +46,7 @@ def audit(
             "--trials", help="How often to distill with the record, without it, and with a planted record, each."
         ),
     ] = TRIALS,
-    seed: Annotated[int, typer.Option("--seed", min=0, help="The seed of the data and of the learner.")] = 0,
+    seed: Annotated[int, typer.Option("--seed", "--seeds", min=0, help="The seed of the data and of the learner.")] = 0,
     overrides: Overrides = None,
     out: Annotated[
         Path | None, typer.Option("--out", help="The folder for results; the default is runs/PRESET-audit-NAME.")

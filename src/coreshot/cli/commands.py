@@ -126,6 +126,7 @@ def sweep(
             metavar="PRESET", help="A preset with a \\[sweep]: a name from `coreshot list`, or the path of a TOML file."
         ),
     ],
+    seeds: Seeds = None,
     overrides: Overrides = None,
     out: Annotated[
         Path | None, typer.Option("--out", help="The folder for results; the default is runs/PRESET-sweep.")
@@ -141,8 +142,9 @@ def sweep(
 
     keep_compiled()
     folder = out or Path("runs") / f"{Path(preset).stem}-sweep"
+    chosen = [] if seeds is None else [f"sweep.seeds={parse_seeds(seeds)}"]
     with working(as_json) as progress:
-        rows = run_sweep(preset, overrides or (), folder, progress)
+        rows = run_sweep(preset, [*(overrides or ()), *chosen], folder, progress)
     results = str(folder / "sweep.json")
     cells = ([f"{cell:.4g}" if isinstance(cell, float) else str(cell) for cell in row.values()] for row in rows)
     print_result({"results": results, "rows": rows}, as_json, [make_table(rows[0], cells), f"results: {results}"])

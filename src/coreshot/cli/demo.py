@@ -79,7 +79,7 @@ def _values(story: Story) -> dict[str, Any]:
     return {
         "page": str(story.page),
         "seconds": round(story.seconds, 1),
-        "verdict": story.verdict,
+        "verdict": story.verdict.replace("\u00a0", " "),
         "digits": {line.name: {**asdict(line.found), "bytes": line.sent} for line in digits.lines},
         "private": {f"{one['epsilon']:.3g}": asdict(one["found"]) for one in digits.private},
         "forgotten_is_same": heart.is_same,
@@ -95,11 +95,12 @@ def _parts(story: Story) -> Iterator[Part]:
 
     digits, heart = story.digits, story.heart
     yield ""
-    yield story.verdict
+    yield story.verdict.replace("\u00a0", " ")
     yield rich_table("ten sites with digits", quality_grid(digits))
     late = digits.late
     yield (
-        f"{late['late']} came late: accuracy {late['before']:.3f} before, {late['after']:.3f} after. "
+        f"{late['late']} came late: accuracy {late['before']:.3f} before, {late['after']:.3f} after (one test image is "
+        f"{late['one_image']:.3f}). "
         f"{late['forgotten']} was forgotten: {late['without']:.3f}; no probability differs by more than "
         f"{late['apart']:.0e} from a model that never had its file."
     )

@@ -101,6 +101,8 @@ def distill(
     values = {"coreset": str(out), "client": name, "bytes": len(message), "records": len(records.x)}
     values |= {"promise": promise(agreed.releases)}
     parts = [*value_lines(values), *_remarks(agreed, len(records.x), site, is_kept), *_rounding(agreed, name, message)]
+    page = out.with_suffix(".html")
+    parts.append(f"Nothing was sent. Look at it: `coreshot inspect {out} --study {study} --html {page}`")
     print_result({**values, "read_as": records.read_as, "is_repeated": is_kept}, as_json, parts)
 
 

@@ -37,7 +37,9 @@ WorkSeconds = Annotated[
         help="After this time a site stops its own work; the default is nine tenths of --answer-seconds.",
     ),
 ]
-Seed = Annotated[int, typer.Option("--seed", min=0, help="The seed of the preset's data and of all random numbers.")]
+Seed = Annotated[
+    int, typer.Option("--seed", "--seeds", min=0, help="The seed of the preset's data and of all random numbers.")
+]
 
 
 @flower_app.command()

@@ -12,7 +12,7 @@ import typer
 
 from coreshot.cli.inspected import compare_with_records, comparison_parts, distances, fact_parts, fact_values
 from coreshot.cli.options import SiteSettingsPath
-from coreshot.cli.output import make_table, print_result, refuse_existing, write_new
+from coreshot.cli.output import make_table, print_result, refuse_existing, value_lines, write_new
 from coreshot.cli.records import read_with_warnings
 from coreshot.errors import CoreshotError
 
@@ -46,22 +46,25 @@ def inspect(
         Path | None,
         typer.Option("--picture", help="The PNG file to draw into: images, or what it tells about each column."),
     ] = None,
+    html: Annotated[
+        Path | None,
+        typer.Option("--html", help="Write a page for a data-protection officer here; it needs no other file."),
+    ] = None,
     site_settings: SiteSettingsPath = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per file, for machines.")] = False,
 ) -> None:
     """Show what a client's message tells, what was computed from its records, and what is guaranteed about them.
 
-    Example: coreshot inspect site.coreset --study study.toml --against patients.csv
+    Example: coreshot inspect site.coreset --study study.toml --against patients.csv --html site.html
     """
     from coreshot.fitted.inspection import inspect_message
     from coreshot.study.file import read_study
 
-    if study is None and (against or picture):
-        raise CoreshotError("inspect: --against and --picture need --study, which says what the numbers mean; give it.")
-    if picture:
-        if len(files) > 1:
-            raise CoreshotError(f"--picture: it shows one message, and {len(files)} are given; give one of them.")
-        refuse_existing(picture)
+    if study is None and (against or picture or html):
+        raise CoreshotError(
+            "inspect: --against, --picture and --html need --study, which says what the numbers mean; give it."
+        )
+    _refuse_unwritable(files, picture, html)
     agreed = read_study(study) if study else None
     for path in files:
         if not path.is_file():
@@ -71,7 +74,21 @@ def inspect(
         found = _look(agreed, data, against, site_settings) if agreed else None
         if picture and agreed and found:
             _draw(agreed, found, path, picture)
-        print_result(_values(path, seen, found), as_json, _parts(path, seen, found, agreed, picture))
+        if html and agreed and found:
+            _write_page(html, agreed, data, seen, found, path, against)
+        written = {name: str(to) for name, to in (("picture", picture), ("page", html)) if to}
+        print_result({**_values(path, seen, found), **written}, as_json, _parts(path, seen, found, agreed, written))
+
+
+def _refuse_unwritable(files: list[Path], picture: Path | None, html: Path | None) -> None:
+    if html is not None and html == picture:
+        raise CoreshotError(f"{html}: is to be both the page and the picture; give two names.")
+    for option, path in (("--picture", picture), ("--html", html)):
+        if path is None:
+            continue
+        if len(files) > 1:
+            raise CoreshotError(f"{option}: it shows one message, and {len(files)} are given; give one of them.")
+        refuse_existing(path)
 
 
 @dataclass(frozen=True)
@@ -81,6 +98,7 @@ class _Look:
     points: Points | None
     facts: MessageFacts | None
     near: dict[str, Any] | None = None  # how close points come to records
+    nearest: list[float] | None = None  # the distance of each point to the nearest record
     comparison: Comparison | None = None  # of sums with records
 
 
@@ -92,21 +110,27 @@ def _look(study: Study, data: bytes, against: Path | None, site_settings: Path |
     client, message = read_header(data)["client"], decode_message(data, study_hash=study.hash, releases=study.releases)
     content = study.read(client, message)
     if study.learner is not None:
-        near = _nearness(study, content.points, against, site_settings) if against else None
-        return _Look(content.points, None, near)
+        if against is None:
+            return _Look(content.points, None)
+        return _Look(content.points, None, *_nearness(study, content.points, against, site_settings))
     facts = message_facts(study, message, content)
     if against is None:
         return _Look(None, facts)
     if not all(release.is_exact for release in study.releases):
         raise CoreshotError("--against: this message carries noise, which hides what was rounded; leave it out.")
-    return _Look(None, facts, None, compare_with_records(study, data, message, content, facts, against, site_settings))
+    compared = compare_with_records(study, data, message, content, facts, against, site_settings)
+    return _Look(None, facts, comparison=compared)
 
 
-def _nearness(study: Study, points: Points, against: Path, site_settings: Path | None) -> dict[str, Any]:
+def _nearness(
+    study: Study, points: Points, against: Path, site_settings: Path | None
+) -> tuple[dict[str, Any], list[float]]:
+    from coreshot.audit.distances import to_records
     from coreshot.types import make_points
 
     records = read_with_warnings(study, against, site_settings, needs_target=False)
-    return distances(points.x, make_points(records.x, records.x.reshape(len(records.x), -1)[:, :1]))
+    real = make_points(records.x, records.x.reshape(len(records.x), -1)[:, :1])
+    return distances(points.x, real), to_records(points.x, real).tolist()
 
 
 def _values(path: Path, seen: Inspected, found: _Look | None) -> dict[str, Any]:
@@ -129,7 +153,7 @@ def _values(path: Path, seen: Inspected, found: _Look | None) -> dict[str, Any]:
 
 
 def _parts(
-    path: Path, seen: Inspected, found: _Look | None, study: Study | None, picture: Path | None
+    path: Path, seen: Inspected, found: _Look | None, study: Study | None, written: dict[str, str]
 ) -> Iterator[Part]:
     yield f"{path}: {seen.summary}"
     arrays = ((name, kind, shape, f"{size:,}") for name, kind, shape, size in seen.arrays)
@@ -152,30 +176,18 @@ def _parts(
         if found.comparison:
             yield from comparison_parts(found.comparison, study.agreement.kind)
     yield seen.promise
-    if picture:
-        yield f"picture: {picture}"
+    yield from value_lines(written)
 
 
 def _points_part(study: Study, points: Points | None) -> Part:
-    import numpy as np
-
-    from coreshot.data.schema import Classes, Table
+    from coreshot.data.schema import Table
+    from coreshot.fitted.inspected_tables import point_lines
 
     if points is None:
         return "It holds rows in feature space, each computed from all records; there are no points to show."
     if not isinstance(study.inputs, Table):
         return f"{points.num_points} images; --picture FILE.png draws them."
-    decoded = study.inputs.decode(np.asarray(points.x))
-    names = list(decoded)[:MAX_COLUMNS]
-    rows = []
-    for index in range(min(points.num_points, MAX_ROWS)):
-        values = [decoded[name][index] for name in names]
-        label = points.y[index]
-        target = (
-            study.target.classes[int(label.argmax())] if isinstance(study.target, Classes) else f"{float(label[0]):.4g}"
-        )
-        rows.append([*(f"{value:.4g}" if isinstance(value, float) else str(value) for value in values), target])
-    columns = [*names, study.target.name if study.target else "target"]
+    columns, rows = point_lines(study, points, MAX_ROWS, MAX_COLUMNS)
     return make_table(columns, rows, title="points, in the study's units")
 
 
@@ -188,7 +200,7 @@ def _draw(study: Study, found: _Look, path: Path, picture: Path) -> None:
     from coreshot.report.images import gallery, png
 
     if found.facts is not None:
-        write_new(picture, render(draw_columns(found.facts, path.name), "png"))
+        write_new(picture, render(draw_columns(found.facts, path.name, has_title=True), "png"))
         return
     if found.points is None or not isinstance(study.inputs, Images):
         raise CoreshotError("--picture: this message holds no images and no sums over columns; leave it out.")
@@ -197,3 +209,15 @@ def _draw(study: Study, found: _Look, path: Path, picture: Path) -> None:
         [study.target.classes[label] for label in labels] if isinstance(study.target, Classes) else [""] * len(labels)
     )
     write_new(picture, png(gallery(found.points.x, titles, show_scale=True)))
+
+
+def _write_page(
+    html: Path, study: Study, data: bytes, seen: Inspected, found: _Look, path: Path, against: Path | None
+) -> None:
+    from coreshot.report.inspect_page import Compared, Sent, inspect_page
+
+    compared = None
+    if against is not None:
+        lines = list(comparison_parts(found.comparison, study.agreement.kind)) if found.comparison else []
+        compared = Compared(against.name, lines, found.near, found.nearest)
+    write_new(html, inspect_page(study, Sent(path.name, data, seen, found.points, found.facts), compared))

@@ -14,7 +14,6 @@ from coreshot.errors import CoreshotError
 if TYPE_CHECKING:
     from coreshot.cli.output import Part
     from coreshot.fitted.against import Loss, ReadOff
-    from coreshot.fitted.column_facts import ColumnFact
     from coreshot.fitted.message_facts import MessageFacts
     from coreshot.methods.protocol import Content
     from coreshot.study import Study
@@ -146,42 +145,13 @@ def fact_parts(facts: MessageFacts) -> Iterator[Part]:
 
 
 def _columns_table(facts: MessageFacts) -> Part:
-    from coreshot.fitted.column_words import format_share
+    from coreshot.fitted.inspected_tables import column_lines
 
-    classes, is_two = facts.classes[:MAX_CLASSES], len(facts.classes) == 2
-    has_correlation = is_two or not facts.classes
-    has_slope = facts.slopes is not None and is_two
-    which = f"{facts.target_name} = {facts.classes[1]}" if is_two else facts.target_name
-    heading = [
-        "column",
-        "mean",
-        "deviation",
-        "missing",
-        *(f"mean where {facts.target_name} = {name}" for name in classes),
-        *([f"correlation with {which}"] if has_correlation else []),
-        *(["own fit"] if has_slope else []),
-    ]
-    rows = []
-    for index, fact in enumerate(facts.columns[:MAX_COLUMNS]):
-        slope = [f"{facts.slopes[index, 0]:+.2f}"] if facts.slopes is not None and has_slope else []
-        rows.append([*_cells(fact, len(classes), has_correlation, format_share(fact.missing)), *slope])
+    heading, rows = column_lines(facts, MAX_COLUMNS, MAX_CLASSES)
     return make_table(heading, rows, title="can be read off it exactly, up to rounding, in the study's units")
 
 
-def _cells(fact: ColumnFact, num_classes: int, has_correlation: bool, missing: str) -> Iterator[str]:
-    from coreshot.fitted.column_words import format_deviation, format_signed, format_value
-
-    yield fact.name
-    yield format_value(fact.mean, fact.kind, fact.deviation) or "no cells"
-    yield format_deviation(fact.deviation, fact.kind)
-    yield missing
-    means = [*fact.class_means, *[None] * num_classes][:num_classes]
-    yield from (format_value(mean, fact.kind, fact.deviation) for mean in means)
-    if has_correlation:
-        yield format_signed(fact.correlations[0] if fact.correlations else None)
-
-
-def comparison_parts(found: Comparison, kind: str) -> Iterator[Part]:
+def comparison_parts(found: Comparison, kind: str) -> Iterator[str]:
     what = "probability" if kind == "classification" else "prediction, in units of the noise's deviation,"
     yield (
         f"On these records, rounding changes a {what} by {found.loss.mean_change:.5f} on average, "

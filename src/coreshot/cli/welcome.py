@@ -8,7 +8,7 @@ WHO: dict[str, list[tuple[str, str]]] = {
     "I hold data": [
         ("coreshot study check study.toml", "what will be computed from my records, and what is promised"),
         ("coreshot distill study.toml DATA --out my.coreset", "one file; nothing is sent"),
-        ("coreshot inspect my.coreset --study study.toml", "what the file tells, before it leaves"),
+        ("coreshot inspect my.coreset --study study.toml --html my.html", "what the file tells, before it leaves"),
         ("coreshot budget show", "what I have released so far"),
     ],
     "I coordinate a study": [

@@ -152,6 +152,7 @@ def _late_and_forgotten(
         "before": _evaluate(before, data.test).accuracy,
         "after": _evaluate(whole, data.test).accuracy,
         "without": _evaluate(left, data.test).accuracy,
+        "one_image": 1 / data.test.num_points,
         "apart": float(np.max(apart)),  # the sums are floats, so this is rounding; a refit has the same bytes
     }
 

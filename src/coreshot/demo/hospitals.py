@@ -17,7 +17,7 @@ HOSPITALS = ("cleveland", "hungarian", "switzerland", "va")
 HELD_OUT = 5  # one record of so many is kept for testing
 COMMANDS = """coreshot study check study.toml
 coreshot distill study.toml cleveland.csv --out cleveland.coreset
-coreshot inspect cleveland.coreset --study study.toml
+coreshot inspect cleveland.coreset --study study.toml --html cleveland.html
 coreshot fit *.coreset --study study.toml --out model
 coreshot evaluate model held-out.csv --html model.html"""
 README = f"""# Four hospitals, one file each

@@ -46,7 +46,7 @@ class Story:
         hospitals = self.folder / "hospitals"
         return [
             (
-                f"coreshot inspect {hospitals}/va.coreset --study {hospitals}/study.toml",
+                f"coreshot inspect {hospitals}/va.coreset --study {hospitals}/study.toml --html {hospitals}/va.html",
                 "what the file of a hospital tells, before it leaves",
             ),
             (

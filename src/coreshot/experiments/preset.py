@@ -161,6 +161,15 @@ def load_preset(name: str, overrides: Sequence[str] = ()) -> Preset:
         A name from `coreshot list`, or the path of a TOML file.
     overrides : sequence of str
         Changes such as "learner.bpc.num_updates=50", in TOML's notation.
+
+    Returns
+    -------
+    Preset
+
+    Examples
+    --------
+    >>> [arm.label for arm in load_preset("demo_moons").arms]
+    ['BPC-FL + HMC', 'pooled + HMC']
     """
     values = _read(name)
     for override in overrides:

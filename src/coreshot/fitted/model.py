@@ -40,6 +40,12 @@ class FittedModel:
         Over the weights of a network, or over a linear head.
     diagnostics : Diagnostics
         Whether the sampling can be trusted; empty where nothing was sampled.
+
+    Examples
+    --------
+    >>> model = coreshot.fit(study, messages)  # doctest: +SKIP
+    >>> model.predict(x).mean, model.evaluate(x, y).accuracy  # doctest: +SKIP
+    >>> without = model.forget(messages[0])  # doctest: +SKIP
     """
 
     study: Study
@@ -72,7 +78,18 @@ class FittedModel:
         return self.posterior.predict(self._inputs(x))
 
     def novelty(self, x: Any) -> np.ndarray:
-        """How far each input is from all that the clients saw, in units of the noise; of a spectral study."""
+        """How far each input is from all that the clients saw; of a glm or a spectral study.
+
+        Parameters
+        ----------
+        x : array of shape (points, *input_shape)
+            Inputs, as in `predict`.
+
+        Returns
+        -------
+        array of shape (points,)
+            In units of the noise: large values are unlike the records that the model was fitted to.
+        """
         return self.posterior.novelty(self._inputs(x))
 
     def _inputs(self, x: Any) -> np.ndarray:
@@ -85,7 +102,17 @@ class FittedModel:
         return x
 
     def sums(self, x: Any, y: Any) -> Sums:
-        """What metrics are made of; those of several files add up."""
+        """What metrics are made of; those of several files add up.
+
+        Parameters
+        ----------
+        x, y
+            As in `distill`.
+
+        Returns
+        -------
+        Sums
+        """
         terms = self.study.agreement
         test = check_points(
             x, y, kind=terms.kind, input_shape=terms.input_shape, num_outputs=terms.num_outputs, client="test data"
@@ -93,7 +120,18 @@ class FittedModel:
         return sums(self.study.model, self.posterior, test)
 
     def evaluate(self, x: Any, y: Any) -> Metrics:
-        """Accuracy, NLL, Brier score and ECE of classes; NLL and RMSE of quantities. x and y as in `distill`."""
+        """How good the model is on records with known answers.
+
+        Parameters
+        ----------
+        x, y
+            As in `distill`.
+
+        Returns
+        -------
+        Metrics
+            `accuracy`, `nll`, `brier` and `ece` of classes; `nll` and `rmse` of quantities; else None.
+        """
         return metrics(self.study.model, self.sums(x, y))
 
     def forget(self, data: bytes) -> FittedModel:
@@ -103,6 +141,10 @@ class FittedModel:
         ----------
         data : bytes
             The message that the client had sent.
+
+        Returns
+        -------
+        FittedModel
         """
         method = self.study.method
         if not isinstance(method, Forgets):

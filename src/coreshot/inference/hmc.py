@@ -37,7 +37,26 @@ from coreshot.types import Params, PRNGKey
 
 @settings
 class Hmc:
-    """Hamiltonian Monte Carlo: several chains, each after a warm-up. Settings as attributes."""
+    """Hamiltonian Monte Carlo: several chains, each after a warm-up.
+
+    Parameters
+    ----------
+    step_size : float
+        Of the leapfrog integrator; the initial one if it is adapted.
+    inverse_mass : float
+        The diagonal of the inverse mass matrix, the same for all weights.
+    num_integration_steps, num_warmup, num_samples, num_chains : int
+        Leapfrog steps of a transition; transitions before and after the warm-up, for each chain.
+    target_acceptance : float, optional
+        Adapts the step size in the warm-up. None: it is fixed.
+    map_steps, map_step_size, map_batch_size
+        Of Adam before the first transition; no steps start at the initial weights.
+
+    Examples
+    --------
+    >>> Hmc(step_size=0.01, inverse_mass=1.0, num_integration_steps=20, num_warmup=100, num_samples=50).num_chains
+    4
+    """
 
     step_size: Positive  # of the leapfrog integrator; the initial one if it is adapted
     inverse_mass: Positive  # the diagonal of the inverse mass matrix, the same for all weights

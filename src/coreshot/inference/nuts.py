@@ -30,7 +30,24 @@ from coreshot.types import Params, PRNGKey
 
 @settings
 class Nuts:
-    """The No-U-Turn Sampler, which chooses the length of trajectories itself. Settings as attributes."""
+    """The No-U-Turn Sampler, which chooses the length of trajectories itself.
+
+    Parameters
+    ----------
+    num_warmup, num_samples, num_chains : int
+        Transitions before and after the warm-up, for each chain.
+    target_acceptance : float
+        To which the warm-up adapts the step size.
+    max_doublings : int
+        At most 2^max_doublings gradients for a transition.
+    map_steps, map_step_size
+        Of Adam before the warm-up; no steps start at the initial weights.
+
+    Examples
+    --------
+    >>> Nuts(num_warmup=100, num_samples=50).target_acceptance
+    0.8
+    """
 
     num_warmup: Count
     num_samples: Count  # kept per chain

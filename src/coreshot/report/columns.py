@@ -19,8 +19,9 @@ LINE_INCHES, HEAD_INCHES = 0.34, 1.5
 MAX_LETTERS = 28  # of a name
 
 
-def draw_columns(facts: MessageFacts, source: str) -> Drawing:
-    """A line for each column: within its public range on the left, with the target on the right."""
+def draw_columns(facts: MessageFacts, source: str, *, has_title: bool = False) -> Drawing:
+    """A line for each column: within its public range on the left, with the target on the right. A page has the caption
+    below, and a picture that stands alone has it as its title."""
     shown = facts.columns[:MAX_LINES]
     with matplotlib.rc_context(STYLE):
         figure = Figure(figsize=(9.6, HEAD_INCHES + LINE_INCHES * len(shown)), layout="constrained")
@@ -46,7 +47,8 @@ def draw_columns(facts: MessageFacts, source: str) -> Drawing:
     if len(facts.classes) > MAX_CLASSES:
         more += f" Of {len(facts.classes)} classes, the first {MAX_CLASSES} are shown."
     caption = f"What {source} tells about {facts.num_records:,} records, up to rounding.{more}"
-    figure.suptitle(caption, fontsize=10, parse_math=False)
+    if has_title:
+        figure.suptitle(caption, fontsize=10, parse_math=False)
     return Drawing(figure, _alt(shown), caption)
 
 

@@ -68,6 +68,7 @@ def page_svg(drawing: Drawing) -> str:
     body = re.sub(r'(\bid="|href="#|url\(#)', rf"\g<1>{own}-", body)
     for colour in (INK, SOFT_INK, "#000000"):
         body = body.replace(colour, "currentColor")
+    body = body.replace(CURVE, "var(--curve)")  # lighter where the page is dark
     return (
         f'<svg viewBox="0 0 {box[1]} {box[2]}" width="{float(box[1]) * PIXELS:.0f}" role="img" '
         f'aria-label="{html.escape(drawing.alt)}" stroke-linejoin="round">{body}'

@@ -22,12 +22,17 @@ def draw_what_leaves(
     """Some of the site's images, which stay, and the numbers of its file, which leave."""
     shown = rows[:MOST_ROWS]
     limit = float(np.quantile(np.abs(shown), 0.98)) or 1.0
-    lines = [np.concatenate(list(images[SHOWN * line : SHOWN * (line + 1), ..., 0]), axis=1) for line in range(SHOWN)]
+    framed = np.pad(images[: SHOWN**2, ..., 0], ((0, 0), (1, 1), (1, 1)))  # with paper around each
+    lines = [np.concatenate(list(framed[SHOWN * line : SHOWN * (line + 1)]), axis=1) for line in range(SHOWN)]
     with matplotlib.rc_context(STYLE):
         figure = Figure(figsize=(7.2, 2.9), layout="constrained")
         left, right = figure.subplots(1, 2, width_ratios=[1, 2])
         left.imshow(np.concatenate(lines), cmap="gray_r", interpolation="nearest")
+        side = framed.shape[1]
         left.set(title="stays at the site: images", xticks=(), yticks=())
+        for edge in range(1, SHOWN):
+            left.axhline(edge * side - 0.5, color=REFERENCE, lw=0.6)
+            left.axvline(edge * side - 0.5, color=REFERENCE, lw=0.6)
         right.imshow(shown, cmap="PuOr", vmin=-limit, vmax=limit, interpolation="nearest", aspect="auto")
         right.set(title=f"leaves: {len(rows)} rows of {rows.shape[1]} numbers", xticks=(), yticks=())
     caption = (

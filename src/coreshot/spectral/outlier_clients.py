@@ -5,7 +5,7 @@ labels, both minus the client's own means, so that base rates may differ. In cla
 between the classes' mean scores; in regression it is the slope of targets on scores. The agreement is this number
 divided by the same number of the other clients, each under the head of its own others: 1 is full agreement, 0 is none,
 as for shuffled labels. The worst suspect is removed from the others, and all remaining clients are compared again.
-docs/for-sites.md states the rule.
+docs/fitting.md states the rule.
 """
 
 from __future__ import annotations

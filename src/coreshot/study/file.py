@@ -68,15 +68,23 @@ def read_study_file(path: Path) -> StudyFile:
     return parse_study(read_study_text(path), f"study {path}")
 
 
-def read_study(path: Path) -> Study:
+def read_study(path: str | Path) -> Study:
     """A study from its TOML file, checked; a CoreshotError says what is wrong with it.
 
     Parameters
     ----------
-    path : Path
+    path : str or Path
         Of a file that `coreshot study new` has written, or a person.
+
+    Returns
+    -------
+    Study
+
+    Examples
+    --------
+    >>> study = coreshot.read_study("study.toml")  # doctest: +SKIP
     """
-    return read_study_file(path).study
+    return read_study_file(Path(path)).study
 
 
 def parse_study(text: str, where: str) -> StudyFile:

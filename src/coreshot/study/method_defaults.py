@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Sequence
+from typing import Any
 
 from coreshot.study.draft import Task
 
@@ -46,6 +48,12 @@ def method_lines(task: Task, num_inputs: int | None) -> str:
     what = "linear regression" if task == "regression" else "logistic regression"
     least = num_inputs or 20
     return _TABLE_METHOD.format(what=what, dimension=least, wide=least + _ADDITIONAL)
+
+
+def private_table_features(num_inputs: int) -> dict[str, Any]:
+    """Of private_spectral, as the comment in a new study's file has them."""
+    text = _RANDOM_FEATURES.format(wide=num_inputs + _ADDITIONAL)
+    return dict(tomllib.loads(f"features = {text}")["features"])
 
 
 def image_method_lines(shape: Sequence[int]) -> str:

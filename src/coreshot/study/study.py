@@ -88,6 +88,12 @@ class Study:
         What a client computes and sends.
     inputs, target
         How records become arrays; None where they are arrays already.
+
+    Examples
+    --------
+    >>> study = coreshot.table_study("tumours", num_inputs=30, num_classes=2)
+    >>> coreshot.Study.from_dict(study.to_dict()).hash == study.hash
+    True
     """
 
     agreement: Agreement
