@@ -1,10 +1,10 @@
-"""Features of CIFAR-10 by EfficientNet-Lite0, once, into a folder outside of the repository: resumable, in parts.
+"""Features of CIFAR-10 by EfficientNet-Lite0, once, into a folder outside of the repository; it goes on where it ended.
 
-    python benchmarks/cifar10_features.py DATA.npz NETWORK.onnx CACHE --size 224 [--mirrored] [--parts 0 60]
+    python benchmarks/cifar10_features.py DATA.npz NETWORK.onnx CACHE --size 224 [--train 50000] [--test 10000]
 
-DATA.npz is the JPEG copy (arrays jpeg, offsets, labels, is_test). Each part has 1,000 images in the file's order, all
-outputs of the network joined in the order of OUTPUTS, as float32, before standardising and rounding. What is computed is
-what the feature map `onnx` computes: the same functions.
+DATA.npz is the JPEG copy (arrays jpeg, offsets, labels, is_test), sorted by class. Images are taken in a fixed random
+order, so that the first ones are a random part. What is computed is what the feature map `onnx` computes, before
+standardising and rounding: all outputs of the network, joined in the order of OUTPUTS. A row of zeros is not there yet.
 """
 
 import argparse
@@ -23,43 +23,45 @@ from coreshot.frozen.network import load_network, run_records
 
 OUTPUTS = {"stage_5": 112, "stage_6": 192, "stage_7": 320, "pooled": 1280}
 MEAN, DEVIATION = (0.498,) * 3, (0.502,) * 3
-PART = 1000
+AT_ONCE = 50
 
 
-def read_images(archive, first, last):
+def in_order(is_test):
+    """The rows of the training and of the test images, each in a fixed random order."""
+    draws = np.random.default_rng(10)
+    return draws.permutation(np.flatnonzero(~is_test)), draws.permutation(np.flatnonzero(is_test))
+
+
+def read_images(archive, rows):
     """Pixels from 0 to 1."""
     jpeg, offsets = archive["jpeg"], archive["offsets"]
-    found = [np.asarray(Image.open(io.BytesIO(jpeg[offsets[i] : offsets[i + 1]].tobytes()))) for i in range(first, last)]
-    return np.stack(found).astype(np.float32) / 255
+    files = (io.BytesIO(jpeg[offsets[row] : offsets[row + 1]].tobytes()) for row in rows)
+    return np.stack([np.asarray(Image.open(file)) for file in files]).astype(np.float32) / 255
 
 
-def cache_folder(cache, size, is_mirrored):
-    return cache / f"{size}{'-mirrored' if is_mirrored else ''}"
+def open_cache(cache, size, is_mirrored=False, mode="r"):
+    """[images, numbers], in the file's order."""
+    path = cache / f"lite0-{size}{'-mirrored' if is_mirrored else ''}.npy"
+    if mode == "r" or path.exists():
+        return np.load(path, mmap_mode=mode)
+    cache.mkdir(parents=True, exist_ok=True)
+    return np.lib.format.open_memmap(path, "w+", np.float32, (60_000, sum(OUTPUTS.values())))
 
 
-def features(data, network, cache, size, is_mirrored, parts):
-    """Makes what is not there yet."""
-    os.environ[FOLDER] = str(network.parent)
-    ready = load_network(network.name, hashlib.sha256(network.read_bytes()).hexdigest())
-    archive = {name: array for name, array in np.load(data).items() if name in ("jpeg", "offsets")}
-    folder = cache_folder(cache, size, is_mirrored)
-    folder.mkdir(parents=True, exist_ok=True)
-    for part in range(*parts):
-        path = folder / f"{part:03d}.npy"
-        if path.exists():
+def fill(archive, network, cache, size, is_mirrored, rows):
+    kept = open_cache(cache, size, is_mirrored, "r+")
+    for first in range(0, len(rows), AT_ONCE):
+        chosen = np.sort(rows[first : first + AT_ONCE])
+        chosen = chosen[~np.any(kept[chosen], axis=1)]
+        if len(chosen) == 0:
             continue
-        images = read_images(archive, part * PART, (part + 1) * PART)
+        images = read_images(archive, chosen)
         images = images[:, :, ::-1] if is_mirrored else images
-        found = []
-        for first in range(0, PART, 100):
-            ready_images = prepare_images(
-                images[first : first + 100], (size, size), "bicubic", MEAN, DEVIATION, "channels_first"
-            )
-            found.append(run_records(ready, "image", list(OUTPUTS), ready_images))
-        temporary = path.with_suffix(".tmp.npy")
-        np.save(temporary, np.concatenate(found))
-        temporary.rename(path)
-        print(f"{path.parent.name}: part {part}", file=sys.stderr, flush=True)
+        ready = prepare_images(images, (size, size), "bicubic", MEAN, DEVIATION, "channels_first")
+        kept[chosen] = run_records(network, "image", list(OUTPUTS), ready)
+        if first % (10 * AT_ONCE) == 0:
+            print(f"{size}: {first + len(rows[:AT_ONCE]):,} of {len(rows):,}", file=sys.stderr, flush=True)
+    kept.flush()
 
 
 def main():
@@ -69,9 +71,16 @@ def main():
     parser.add_argument("cache", type=Path)
     parser.add_argument("--size", type=int, default=224)
     parser.add_argument("--mirrored", action="store_true")
-    parser.add_argument("--parts", type=int, nargs=2, default=(0, 60))
+    parser.add_argument("--train", type=int, default=50_000)
+    parser.add_argument("--test", type=int, default=10_000)
+    parser.add_argument("--skip", type=int, default=0, help="of the training images, for a second process beside")
     given = parser.parse_args()
-    features(given.data, given.network, given.cache, given.size, given.mirrored, given.parts)
+    os.environ[FOLDER] = str(given.network.parent)
+    network = load_network(given.network.name, hashlib.sha256(given.network.read_bytes()).hexdigest())
+    archive = dict(np.load(given.data))
+    train, test = in_order(archive["is_test"])
+    for rows in (train[given.skip : given.train], test[: given.test]):
+        fill(archive, network, given.cache, given.size, given.mirrored, rows)
 
 
 if __name__ == "__main__":

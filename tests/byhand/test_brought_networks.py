@@ -1,4 +1,4 @@
-"""Networks of ONNX as feature maps: known answers, what does not fit, and the same coreset with any number of threads."""
+"""Networks of ONNX as feature maps: known answers, what does not fit, the same coreset with any number of threads."""
 
 import hashlib
 import json

@@ -40,9 +40,7 @@ def read_file(file: str, sha256: str, where: str = "features") -> bytes:
     if not path.is_file():
         maker = next((maker for name, maker in MAKERS.items() if path.name.startswith(name)), None)
         how = f"make it with {maker}" if maker else "get the study's file"
-        raise CoreshotError(
-            f"{where}: {path} does not exist; {how}, and put it there or set {FOLDER} to its folder."
-        )
+        raise CoreshotError(f"{where}: {path} does not exist; {how}, and put it there or set {FOLDER} to its folder.")
     try:
         data = path.read_bytes() if path.stat().st_size <= MAX_BYTES else b""
     except OSError as error:

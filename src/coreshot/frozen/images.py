@@ -30,7 +30,7 @@ def resize_matrix(extent: int, wanted: int, how: Filter) -> Float[np.ndarray, "w
     return weights / weights.sum(axis=1, keepdims=True)
 
 
-def _cubic(distance: Float[np.ndarray, "..."]) -> Float[np.ndarray, "..."]:
+def _cubic(distance: Float[np.ndarray, "wanted extent"]) -> Float[np.ndarray, "wanted extent"]:
     """Keys 1981, with a = -1/2."""
     near = 1.5 * distance**3 - 2.5 * distance**2 + 1
     far = -0.5 * distance**3 + 2.5 * distance**2 - 4 * distance + 2
@@ -46,16 +46,15 @@ def prepare_images(
     layout: Layout,
 ) -> Float[np.ndarray, "n ..."]:
     """Images [n, height, width, channels] for the network. A single channel is repeated where the mean has several."""
-    if size is not None and tuple(size) != x.shape[1:3]:
-        lines, columns = (
-            resize_matrix(extent, wanted, how) for extent, wanted in zip(x.shape[1:3], size, strict=True)
-        )
-        x = np.einsum("ah,nhwc->nawc", lines, x, optimize=True)
-        x = np.einsum("bw,nawc->nabc", columns, x, optimize=True)
     if x.shape[3] == 1 and len(mean) > 1:
         x = np.repeat(x, len(mean), axis=3)
-    scaled = ((x - np.asarray(mean)) / np.asarray(deviation)).astype(np.float32)
-    return np.ascontiguousarray(scaled.transpose(0, 3, 1, 2)) if layout == "channels_first" else scaled
+    # Before resizing, where there are fewer pixels: resizing keeps means, so the order does not matter.
+    scaled = ((x - np.asarray(mean)) / np.asarray(deviation)).transpose(0, 3, 1, 2)
+    if size is not None and tuple(size) != x.shape[1:3]:
+        lines, columns = (resize_matrix(extent, wanted, how) for extent, wanted in zip(x.shape[1:3], size, strict=True))
+        scaled = lines @ scaled @ columns.T
+    scaled = scaled if layout == "channels_first" else scaled.transpose(0, 2, 3, 1)
+    return np.ascontiguousarray(scaled, np.float32)
 
 
 def check_channels(input_shape: Sequence[int], mean: Sequence[float], deviation: Sequence[float], where: str) -> None:

@@ -9,7 +9,7 @@ instructions, which round differently: the study's `round_to` is for that.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache
@@ -50,7 +50,7 @@ class Network:
         lost = next((name for name in outputs if name not in self.outputs), None)
         if lost is not None:
             raise CoreshotError(
-                f"{self.where}: {self.file} has no output {lost!r}; it has {', '.join(self.outputs)}: name one of these."
+                f"{self.where}: {self.file} has no output {lost!r}; it has {', '.join(self.outputs)}: name one of them."
             )
 
     def run(self, outputs: Sequence[str], inputs: Mapping[str, np.ndarray]) -> list[np.ndarray]:
@@ -113,13 +113,16 @@ def run_records(
                 )
         return np.concatenate([array.ravel() for array in found]).astype(np.float32)
 
-    if num_cores() == 1 or len(x) == 1:
-        joined = np.stack([one(index) for index in range(len(x))])
-    else:
-        with ThreadPoolExecutor(num_cores()) as pool:
-            joined = np.stack(list(pool.map(one, range(len(x)))))
+    joined = np.stack(map_in_cores(one, range(len(x))))
     check_finite(joined, network, outputs)
     return joined
+
+
+def map_in_cores(function: Callable[[Any], np.ndarray], items: Sequence[Any]) -> list[np.ndarray]:
+    if num_cores() == 1 or len(items) < 2:
+        return [function(item) for item in items]
+    with ThreadPoolExecutor(num_cores()) as pool:
+        return list(pool.map(function, items))
 
 
 def check_finite(found: np.ndarray, network: Network, outputs: Sequence[str]) -> None:

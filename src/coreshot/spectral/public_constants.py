@@ -52,6 +52,6 @@ def read_constants(
 def standardise(
     found: Float[np.ndarray, "n d"], center: Any, deviation: Any, round_to: float
 ) -> Float[np.ndarray, "n d"]:
-    """In float64, then rounded: machines that differ in the last bits give equal numbers but where one is at a border."""
+    """In float64, then rounded: machines that differ in the last bits give equal numbers except at a border."""
     scaled = (found.astype(np.float64) - np.asarray(center, np.float64)) / np.asarray(deviation, np.float64)
     return (np.round(scaled / round_to) * round_to).astype(np.float32)
