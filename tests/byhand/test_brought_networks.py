@@ -18,6 +18,8 @@ from coreshot.frozen.images import prepare_images, resize_matrix
 from coreshot.spectral.brought_network import Onnx, Precomputed
 from coreshot.spectral.features import feature_map
 from coreshot.spectral.random_layer import RandomOnTop
+from coreshot.study import Study
+from coreshot.study.site_records import read_points
 from onnx_files import FLOAT, helper, write_conv_network, write_dense_network, write_graph
 
 KEY, SHAPE = jax.random.key(0), (6, 6, 1)
@@ -245,3 +247,48 @@ def test_precomputed_vectors():
 def test_the_package_that_is_missing_is_named(networks, conv, monkeypatch):
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
     assert "pip install coreshot[backbones]" in error_of(tiny(write_dense_network(networks / "conv.onnx", 3, 3)))
+
+
+def test_a_file_of_vectors_names_its_embedding(tmp_path):
+    features = {"name": "precomputed", "dimension": 4, "embedding": "minilm", "sha256": "ab" * 32}
+    network = {"name": "mlp", "hidden": [4], "activation": "relu"}
+    terms = {"task": "t", "kind": "classification", "input_shape": [4], "num_outputs": 2, "prior_precision": 1.0}
+    study = Study.from_dict({**terms, "network": network, "method": {"name": "spectral", "features": features}})
+    arrays = {"x": np.eye(4, dtype=np.float32), "y": np.asarray([0, 1, 0, 1])}
+    said = {"right": {"embedding": "minilm " + "ab" * 32}, "none": {}, "other": {"embedding": "minilm " + "cd" * 32}}
+    for name, more in said.items():
+        np.savez(tmp_path / f"{name}.npz", **arrays, **more)
+    assert read_points(study, tmp_path / "right.npz", "north").num_points == 4
+    with pytest.raises(CoreshotError, match="does not say of which embedding its vectors are"):
+        read_points(study, tmp_path / "none.npz", "north")
+    with pytest.raises(CoreshotError, match=r"of another embedding than the study's minilm \(abababababab\.\.\.\)"):
+        read_points(study, tmp_path / "other.npz", "north")
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ("", ""),
+        ('sha256 = "0000', "is not the study's file"),
+        ('outputs = ["lost"]', "has no output 'lost'"),
+        ("dimension = 9", "has 8 numbers, the study's dimension leaves 9"),
+        ("mean = [0.5, 0.5]", "mean has 2 numbers and deviation 1"),
+    ],
+)
+def test_at_the_command_line_a_wrong_network_is_one_sentence(networks, conv, call, monkeypatch, change, words):
+    monkeypatch.chdir(networks)
+    lines = {"dimension": "8", "outputs": '["high"]', "sha256": f'"{conv}"', "mean": "[0.0]"}
+    key, _, value = change.partition(" = ")
+    lines |= {key: f'"{"0" * 64}"' if key == "sha256" else value} if key else {}
+    features = ", ".join(f"{name} = {text}" for name, text in lines.items())
+    (networks / "study.toml").write_text(
+        'format = 1\nname = "s"\ntask = "classification"\n[target]\nname = "y"\nclasses = ["a", "b"]\n'
+        '[image]\nshape = [6, 6, 1]\n[method]\nname = "spectral"\n'
+        f'features = {{ name = "onnx", file = "conv.onnx", {features} }}\n'
+    )
+    images = np.random.default_rng(0).integers(0, 256, (8, 6, 6), np.uint8)
+    np.savez(networks / "data.npz", images=images, labels=np.asarray(["a", "b"] * 4))
+    code, _, errors = call("distill", "study.toml", "data.npz", "--client", "north", "--out", "north.coreset")
+    assert code == (2 if words else 0), errors
+    assert words in errors.replace("\n", " ")
+    assert (networks / "north.coreset").exists() == (not words)
