@@ -12,6 +12,7 @@ from coreshot.models import Model
 from coreshot.models.networks import Mlp
 from coreshot.spectral.features import AnyFeatures, feature_map
 from coreshot.spectral.frozen_network import FOLDER, save_network
+from onnx_files import write_dense_network
 
 KINDS = {kind.name: kind for kind in get_args(get_args(AnyFeatures)[0])}
 EXAMPLES = {
@@ -19,8 +20,10 @@ EXAMPLES = {
     "random_vector": ((3,), {"dimension": 6}),
     "frozen": ((3,), {"dimension": 6, "file": "net.safetensors"}),
     "identity": ((6,), {"dimension": 6}),
+    "onnx": ((3,), {"dimension": 6, "file": "net.onnx", "outputs": ["hidden"], "layout": "vector"}),
+    "precomputed": ((6,), {"dimension": 6, "embedding": "tiny", "sha256": "ab" * 32}),
 }
-USES_NO_KEY = {"frozen", "identity"}
+USES_NO_KEY = {"frozen", "identity", "onnx", "precomputed"}
 NUM_INPUTS = 5
 
 
@@ -38,7 +41,9 @@ def method(name, tmp_path_factory):
     folder = tmp_path_factory.mktemp("networks")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(FOLDER, str(folder))
-        if "file" in values:
+        if name == "onnx":
+            values = {**values, "sha256": write_dense_network(folder / values["file"], *shape, 6)}
+        elif "file" in values:
             model = Model(Mlp(hidden=(values["dimension"],), activation="tanh"), "classification", shape, 4, 1.0, 1.0)
             digest = save_network(folder / values["file"], model, model.init(jax.random.key(3)))
             values = {**values, "sha256": digest}

@@ -16,6 +16,7 @@ LAYERS = [
     "keys",
     "progress",
     "storage",
+    "frozen",
     "data",
     "models",
     "privacy",

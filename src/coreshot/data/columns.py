@@ -30,6 +30,7 @@ from coreshot.data.cells import (
 )
 from coreshot.data.number_format import POINT, NumberFormat, parse_numbers
 from coreshot.errors import CoreshotError
+from coreshot.frozen.text import Embedding
 
 if TYPE_CHECKING:
     from coreshot.data.schema import Column
@@ -84,6 +85,8 @@ def encode_column(
 ) -> tuple[Float[np.ndarray, "n width"], Bool[np.ndarray, " n"], Finding]:
     """The numbers of a column, which cells are missing, and what was found."""
     words = tuple(missing_words) + column.missing_words
+    if column.embedding is not None:
+        return _encode_texts(column, column.embedding, cells, words)
     if column.kind in ("category", "yes_no"):
         return _encode_choices(column, cells, where, words, reading)
     read = _read_dates(column, cells, words, reading) if column.kind == "date" else _read_numbers(cells, words, reading)
@@ -148,6 +151,23 @@ def _encode_choices(
         hot[known, found[known]] = 1.0
     counted = count_words(codes, [word or None for word in missing])
     return hot, is_missing, _count(column, _Read(array, found, is_outside, counted), is_missing, is_empty, is_outside)
+
+
+def _encode_texts(
+    column: Column, embedding: Embedding, cells: Cells, words: Sequence[str]
+) -> tuple[Float[np.ndarray, "n width"], Bool[np.ndarray, " n"], Finding]:
+    """Vectors; each different text is embedded once, and an empty one is missing."""
+    array = as_array(cells)
+    array = array if is_text(array) else pc.cast(array, pyarrow.string())
+    codes, values = distinct(array)
+    missing = [_missing_word(value, Lookup({}), words, ()) for value in values]
+    texts = [str(value) for value, word in zip(values, missing, strict=True) if word is None]
+    vectors = np.zeros((len(values) + 1, column.width), np.float32)
+    vectors[[index for index, word in enumerate(missing) if word is None]] = embedding.embed(texts)
+    is_missing = spread(codes, [word is not None for word in missing], True, bool)
+    counted = count_words(codes, [word or None for word in missing])
+    read = _Read(array, codes, np.zeros(len(codes), bool), counted)
+    return vectors[codes], is_missing, _count(column, read, is_missing, is_missing, read.is_unknown)
 
 
 def _index(lookup: Lookup, value: Any) -> int:

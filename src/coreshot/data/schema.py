@@ -19,14 +19,18 @@ from coreshot.config import Count, decode, settings
 from coreshot.data.cells import NO_WORDS, YES_WORDS, Cells, Lookup, as_array, as_text, distinct, spread
 from coreshot.data.columns import PLAIN, Finding, Reading, encode_column, first_records, is_date_format, list_names
 from coreshot.errors import CoreshotError
+from coreshot.frozen.text import Embedding
 
 
 @settings
 class Column:
-    """A number or a date has a range, a category its values; `outside` says what happens to any other value."""
+    """A number or a date has a range, a category its values, a text the network that makes a vector of it.
+
+    `outside` says what happens to any other value.
+    """
 
     name: str
-    kind: Literal["number", "category", "yes_no", "date"]
+    kind: Literal["number", "category", "yes_no", "date", "text"]
     range: tuple[float | str, float | str] | None = None  # of a date: two dates, written 2020-12-31
     values: tuple[str, ...] | None = None
     outside: Literal["refuse", "missing", "clip"] = "refuse"  # clip: to the nearest value of the range
@@ -35,6 +39,7 @@ class Column:
     format: str | None = None  # of a date that is not written 2020-12-31, such as "%d.%m.%Y"
     may_be_missing: bool = False  # a site may have most cells of it empty, and is not stopped
     missing_words: tuple[str, ...] = ()  # as the table's, for this column
+    embedding: Embedding | None = None  # of a text
 
     def __post_init__(self) -> None:
         where = f"study, column {self.name!r}"
@@ -51,7 +56,12 @@ class Column:
             raise CoreshotError(f"{where}: a category has values = [...], each once, and no range; change it.")
         if self.kind == "yes_no" and (has_range or has_values):
             raise CoreshotError(f"{where}: yes_no has neither range nor values; remove them.")
-        if self.kind in ("category", "yes_no") and self.outside == "clip":
+        if (self.kind == "text") != (self.embedding is not None) or (self.kind == "text" and (has_range or has_values)):
+            raise CoreshotError(
+                f"{where}: a text has an embedding = {{file, sha256, ...}} and neither range nor values, and no other "
+                "kind has one; change it."
+            )
+        if self.kind in ("category", "yes_no", "text") and self.outside == "clip":
             raise CoreshotError(f'{where}: a category cannot be clipped; use outside = "missing" or "refuse".')
         if self.format is not None and self.kind != "date":
             raise CoreshotError(f"{where}: only a date has a format; remove it.")
@@ -69,6 +79,8 @@ class Column:
 
     @property
     def width(self) -> int:
+        if self.embedding is not None:
+            return self.embedding.dimension
         return len(self.values or ()) if self.kind == "category" else 1
 
     @property
@@ -103,6 +115,8 @@ class Column:
             return [self.choices[index] for index in np.argmax(part, axis=1)]
         if self.kind == "yes_no":
             return ["yes" if value > 0 else "no" for value in part[:, 0]]
+        if self.kind == "text":
+            return ["(a vector)"] * len(part)
         low, high = self.bounds
         values = (low + (part[:, 0] + 1) / 2 * (high - low)).tolist()
         if self.kind == "number":
@@ -156,7 +170,9 @@ class Table:
             return ()
         ends = np.cumsum([column.width for column in self.columns]).tolist()
         kinds = [column.kind for column in self.columns]
-        return tuple((end - 1, ends[-1] + index) for index, end in enumerate(ends) if kinds[index] != "category")
+        return tuple(
+            (end - 1, ends[-1] + index) for index, end in enumerate(ends) if kinds[index] not in ("category", "text")
+        )
 
     @property
     def number_inputs(self) -> tuple[int, ...]:
@@ -170,6 +186,12 @@ class Table:
     def column_inputs(self) -> tuple[int, ...]:
         """All inputs but the indicators of missing cells, which come last."""
         return tuple(range(sum(column.width for column in self.columns)))
+
+    @property
+    def product_inputs(self) -> tuple[int, ...]:
+        """The inputs whose products mean something: all but the indicators, and the vectors of texts."""
+        is_text = np.repeat([c.kind == "text" for c in self.columns], [c.width for c in self.columns])
+        return tuple(int(index) for index in np.flatnonzero(~is_text))
 
     def encode(
         self, cells: Mapping[str, Cells], where: str, reading: Reading = PLAIN

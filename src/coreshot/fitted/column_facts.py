@@ -134,6 +134,9 @@ def _parts(column: Column) -> Iterator[tuple[str, str, tuple[float, float]]]:
             yield f"{column.name} = {value}", SHARE, (0.0, 1.0)
     elif column.kind == "yes_no":
         yield f"{column.name} = yes", SHARE, (0.0, 1.0)
+    elif column.kind == "text":
+        for index in range(column.width):
+            yield f"{column.name}, entry {index + 1} of its vector", "number", (-1.0, 1.0)
     else:
         yield column.name, column.kind, column.bounds
 

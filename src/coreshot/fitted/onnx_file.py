@@ -55,6 +55,8 @@ def _inputs(inputs: Table | Images | None) -> Any:
         row: dict[str, Any] = {"column": column.name, "kind": column.kind, "inputs": [first, first + column.width - 1]}
         if column.kind == "category":
             row["one-hot of"] = list(column.choices)
+        elif column.embedding is not None:
+            row["vector of"] = [column.embedding.file, column.embedding.sha256, column.embedding.output]
         else:
             row["scaled to -1 and 1 from"] = list(column.bounds)
         if inputs.has_indicators:

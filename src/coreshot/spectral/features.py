@@ -21,8 +21,12 @@ from coreshot.config import Count, NonNegative, Positive, settings
 from coreshot.errors import CoreshotError
 from coreshot.models.cpu_convolution import convolution
 from coreshot.privacy.fixed_batches import in_fixed_batches
+from coreshot.spectral.brought_network import Onnx, Precomputed
 from coreshot.spectral.frozen_network import Frozen
 from coreshot.spectral.public_images import draw_public_images
+from coreshot.spectral.random_layer import Weights
+from coreshot.spectral.random_layer import activate as _activate
+from coreshot.spectral.random_layer import dense as _dense
 from coreshot.types import PRNGKey
 
 INPUTS_AT_ONCE = 256  # through a map, so that the activations of 256 filters stay below half a GB
@@ -30,8 +34,6 @@ INPUTS_STEP = 64  # fewer inputs are padded to a multiple of this: few shapes, f
 NUM_PUBLIC = 256  # drawn images that give a map its constants
 BIAS = 0.3  # the constant feature of a row of norm one
 CONTRAST_FLOOR = 0.01  # added to a patch's variance: a patch of less contrast counts as empty
-
-Weights = dict[str, Array]
 
 
 @runtime_checkable
@@ -48,6 +50,13 @@ class Features(Protocol):
 
     def operations(self, input_shape: tuple[int, ...]) -> float:
         """Of one input, about."""
+
+
+@runtime_checkable
+class Embeds(Protocol):
+    """Features that another program computes first, outside of JAX; `apply` then takes what it gives."""
+
+    def embed(self, weights: Weights, x: Float[np.ndarray, "n ..."]) -> Float[np.ndarray, "n frozen"]: ...
 
 
 @dataclass(frozen=True)
@@ -67,6 +76,8 @@ class FeatureMap:
         return np.concatenate([np.zeros((0, self.dimension), np.float32), *parts])
 
     def _part(self, x: Float[np.ndarray, "n ..."]) -> Float[np.ndarray, "n d"]:
+        if isinstance(self.features, Embeds):
+            x = self.features.embed(self.weights, x)
         size = -(-len(x) // INPUTS_STEP) * INPUTS_STEP
         filled = np.concatenate([x, np.zeros((size - len(x), *x.shape[1:]), np.float32)])
         found = np.asarray(_apply(self.features, self.weights, filled))[: len(x)]
@@ -123,24 +134,6 @@ def _centred(features: Any, key_data: tuple[int, ...], input_shape: tuple[int, .
 @partial(jax.jit, static_argnums=0)
 def _apply(features: Any, weights: Weights, x: Float[Array, "n ..."]) -> Float[Array, "n d"]:
     return features.apply(weights, x)
-
-
-def _dense(key: PRNGKey, num_inputs: int, dimension: int) -> Weights:
-    """Random directions for inputs of mean square norm one, and the cosines' phases."""
-    key_kernel, key_phase = jax.random.split(key)
-    return {
-        "kernel": jax.random.normal(key_kernel, (num_inputs, dimension)),
-        "phase": jax.random.uniform(key_phase, (dimension,)) * 2 * jnp.pi,
-    }
-
-
-def _activate(nonlinearity: str, scale: float, weights: Weights, x: Float[Array, "n inputs"]) -> Float[Array, "n d"]:
-    """Entries of mean square about one. The kernels are arc-cosine (Cho and Saul 2009) for relu, and Gaussian of width
-    1 / scale for cos."""
-    products = x @ weights["kernel"]
-    if nonlinearity == "relu":
-        return math.sqrt(2) * jax.nn.relu(products)
-    return math.sqrt(2) * jnp.cos(scale * products + weights["phase"])
 
 
 @settings
@@ -279,4 +272,4 @@ class Identity:
         return 0.0
 
 
-AnyFeatures = Annotated[RandomConv | RandomVector | Frozen | Identity, Field(discriminator="name")]
+AnyFeatures = Annotated[RandomConv | RandomVector | Frozen | Identity | Onnx | Precomputed, Field(discriminator="name")]

@@ -9,18 +9,17 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import os
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 import safetensors
 import safetensors.numpy
 from jaxtyping import Array, Float
-from pydantic import Field
 
 from coreshot.config import Count, decode_named, encode_named, settings
 from coreshot.errors import CoreshotError
+from coreshot.frozen.files import FOLDER, Sha256, check_inside, find_file
 from coreshot.models import Model
 from coreshot.models import nested as traverse_util
 from coreshot.models.networks import NETWORKS, Network
@@ -28,7 +27,6 @@ from coreshot.storage import write_bytes
 from coreshot.types import Params, PRNGKey
 
 MAX_SIZE = 10**8  # inputs times outputs
-FOLDER = "CORESHOT_NETWORKS"  # environment variable with the files' folder; the current folder by default
 
 
 def save_network(path: Path, model: Model, params: Params) -> str:
@@ -88,18 +86,13 @@ class Frozen:
     name: Literal["frozen"] = "frozen"
     dimension: Count  # of that layer
     file: str
-    sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+    sha256: Sha256
 
     def __post_init__(self) -> None:
-        """The coordinator names the file, and must not reach what is outside of the site's folder of networks."""
-        parts = self.file.replace("\\", "/").split("/")
-        if ".." in parts or parts[0] == "" or ":" in self.file:
-            raise CoreshotError(
-                f"features: file = {self.file!r} leads out of the folder of networks; name a file inside it."
-            )
+        check_inside(self.file)
 
     def _loaded(self) -> tuple[Model, Params]:
-        return load_network(Path(os.environ.get(FOLDER, ".")) / self.file, self.sha256)
+        return load_network(find_file(self.file), self.sha256)
 
     def draw(self, key: PRNGKey, input_shape: tuple[int, ...]) -> dict[str, Array]:
         model, params = self._loaded()

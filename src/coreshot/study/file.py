@@ -141,7 +141,7 @@ def _for_table(method: Method, inputs: Table | Images, model: Model) -> Method:
     if not isinstance(method, Glm) or not isinstance(inputs, Table):
         return method
     powers = inputs.number_inputs if method.powers is None else method.powers
-    products = inputs.column_inputs if method.products is None else method.products
+    products = inputs.product_inputs if method.products is None else method.products
     dimension = method.dimension or method.default_dimension(model)
     return replace(method, powers=powers, products=products, fills=inputs.filled_inputs, dimension=dimension)
 

@@ -31,6 +31,7 @@ LIMITS = {
     "num_starts": 10_000,
     "num_noise_samples": 10_000,
     "num_filters": 10_000,
+    "input_size": 2_048,
     "num_samples": 100_000,
     "batch_size": 1_000_000,
     "gradient_batch_size": 1_000_000,

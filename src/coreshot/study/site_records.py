@@ -12,6 +12,7 @@ from coreshot.data.site_settings import DETECT, SiteSettings
 from coreshot.data.validate import check_points
 from coreshot.errors import CoreshotError
 from coreshot.study import Study
+from coreshot.study.embedded_files import check_embedding
 from coreshot.study.file import read_study
 from coreshot.types import Points
 
@@ -66,6 +67,7 @@ def read_points(study: Study, path: Path, client: str, how: SiteSettings = DETEC
         x, y = records.x, records.y
     else:
         x, y = read_arrays(path)
+        check_embedding(study, path)
     return check_study_points(study, x, y, client)
 
 
