@@ -213,7 +213,7 @@ def test_check_prints_columns_marks_bytes_and_memory(coreshot, patients):
         "sex │ category │ 2 values │ 3 │ missing │ no",
         "inputs: 15",
         "guessed │ range of age",
-        "a site's file: at most ",
+        "a site's file: about ",
         "a site of 100,000 records: about",
         "No promise of privacy is made",
     ):

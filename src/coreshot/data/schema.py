@@ -279,7 +279,8 @@ class Classes:
         if np.any(labels == -1):
             raise CoreshotError(
                 f"{where}: {first_records(labels == -1, self.name, array, reading)} that the study does not know "
-                f"(it knows {list_names(list(meaning))}); mend it or drop the record."
+                f"(it knows {list_names(list(meaning))}); mend it, drop the record, or agree on all "
+                f'spellings: values = {{ {self.classes[0]} = ["{self.classes[0]}", "..."], ... }} in [target].'
             )
         counts = ", ".join(f"{name} {int(np.sum(labels == index))}" for index, name in enumerate(self.classes))
         return labels, Finding(self.name, len(labels), 0, 0, counts)

@@ -107,7 +107,8 @@ class Glm(OneRoundMethod):
                 f"method glm: powers, products or fills name an input beyond the {num_inputs}; mend them."
             )
         dimension = self.dimension or self.default_dimension(model)
-        return Polynomials(choose_terms(num_inputs, powers, products, dimension))
+        terms = choose_terms(num_inputs, powers, products, dimension)
+        return Polynomials(terms, two_valued=tuple(sorted(set(range(num_inputs)) - set(powers))))
 
     def _numbers(self, num_inputs: int) -> tuple[int, ...]:
         return tuple(range(num_inputs)) if self.powers is None else self.powers
@@ -140,7 +141,9 @@ class Glm(OneRoundMethod):
     def _example_message(self, size: int, model: Model) -> Message:
         logits = _num_logits(model)
         lengths = {"moments": _code_length(size + model.num_outputs)}
-        if logits == 1 or (logits and model.num_outputs * _code_length(size) <= _class_bytes(size, model)):
+        if logits == 1:
+            lengths = dict.fromkeys(("class_0", "class_1"), _code_length(size + MAX_GROUPS - 1))
+        elif logits and model.num_outputs * _code_length(size) <= _class_bytes(size, model):
             lengths = {f"class_{label}": _code_length(size) for label in range(model.num_outputs)}
         if self.max_bytes is not None:
             lengths = {"moments": min(self.max_bytes, sum(lengths.values()))}
