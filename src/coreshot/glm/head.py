@@ -2,8 +2,7 @@
 
 Everything is done for standardised features (`Polynomials.standard_basis` of all sites' records). Each group of
 features (inputs, products of two, higher degrees) has a prior precision of its own, found by maximal evidence (MacKay,
-"Bayesian Interpolation", 1992), so that products count only where they explain something. Of classes it is multiplied
-by the scale of each slope (`prior_scales`).
+"Bayesian Interpolation", 1992), so that products count only where they explain something.
 
 A quantity: Bayesian linear regression, exact. Classes: `coreshot.glm.logistic`, with the likelihood of
 `coreshot.glm.class_likelihood`.
@@ -22,7 +21,6 @@ from jaxtyping import Float, Int
 from coreshot.glm.class_likelihood import stack
 from coreshot.glm.logistic import balance, find_mode, find_precisions
 from coreshot.glm.polynomials import Polynomials
-from coreshot.glm.prior_scales import prior_scales
 from coreshot.glm.summary import Summary
 
 LOG_RIDGES = np.log(10.0) * np.arange(-1, 6.1, 0.5)  # the prior precisions that are tried
@@ -50,11 +48,6 @@ class Head:
     site_variance: float = 0.0  # of a site's own intercept
     noise_within: float = 1.0  # of a quantity within a site
     class_shares: tuple[float, ...] = ()  # of all records
-    slope_scales: Float[np.ndarray, " slopes"] | float = 1.0  # of prior precisions; 1 of a head that was read
-
-    def slope_precisions(self, groups: Int[np.ndarray, " slopes"]) -> Float[np.ndarray, " slopes"]:
-        """Of the prior."""
-        return np.exp(self.log_ridges)[groups] * self.slope_scales
 
     @property
     def new_site_variance(self) -> float:
@@ -93,8 +86,7 @@ def fit_head(polynomials: Polynomials, sums: Summary, like: Head | None = None, 
     centred = centre(polynomials, sums, basis)
     if not sums.sites:
         return _fit_quantity(centred, basis, like)
-    scales = like.slope_scales if like is not None and same_basis else prior_scales(polynomials, sums.gram)
-    return _fit_classes(centred, sums, basis, np.asarray(scales), like)
+    return _fit_classes(centred, sums, basis, like)
 
 
 def centre(polynomials: Polynomials, sums: Summary, basis: Float[np.ndarray, "d d"]) -> Centred:
@@ -176,21 +168,18 @@ def _usual(centred: Centred, root: Float[np.ndarray, "slopes slopes"]) -> float:
     return float(np.sqrt(np.sum((root @ centred.gram) * root) / centred.count))
 
 
-def _fit_classes(
-    centred: Centred, sums: Summary, basis: np.ndarray, scales: Float[np.ndarray, " slopes"], like: Head | None
-) -> Head:
+def _fit_classes(centred: Centred, sums: Summary, basis: np.ndarray, like: Head | None) -> Head:
     likelihood = stack([site.in_basis(basis) for site in sums.sites])
     if like is None:
-        precisions, start = find_precisions(likelihood, centred.groups, scales)
+        precisions, start = find_precisions(likelihood, centred.groups)
         log_ridges = np.log(precisions)
     else:
         log_ridges, start = like.log_ridges, np.concatenate([like.intercepts[None], like.slopes])
-    prior = np.exp(log_ridges)[centred.groups] * scales
-    mode = find_mode(likelihood, prior, start)
+    mode = find_mode(likelihood, np.exp(log_ridges)[centred.groups], start)
     roots = np.stack([inverse_factor(block[1:, 1:]) for block in mode.precisions])
     variances = np.asarray([np.sum((root @ centred.gram) * root) for root in roots]) / centred.count
     intercepts = balance(likelihood, mode.weights)
-    leverage_root = _inverse(_factor(centred.gram, prior))
+    leverage_root = _inverse(_factor(centred.gram, np.exp(log_ridges)[centred.groups]))
     usual = _usual(centred, leverage_root)
     shares = tuple((centred.label_sums / np.sum(centred.label_sums)).tolist())
     return Head(
@@ -204,5 +193,4 @@ def _fit_classes(
         usual,
         log_ridges,
         class_shares=shares,
-        slope_scales=scales,
     )

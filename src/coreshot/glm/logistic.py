@@ -45,24 +45,19 @@ class Mode:
 
 
 def find_precisions(
-    likelihood: ClassLikelihood,
-    groups: Int[np.ndarray, " slopes"],
-    scales: Float[np.ndarray, " slopes"],
-    factors: tuple[float, ...] | None = None,
+    likelihood: ClassLikelihood, groups: Int[np.ndarray, " slopes"], factors: tuple[float, ...] | None = None
 ) -> tuple[Float[np.ndarray, " groups"], Weights]:
-    """Prior precisions of the slopes of each group, to be multiplied by the scale of each slope, and weights to start
-    from. factors None: PRIOR_FACTORS."""
+    """Prior precisions of the slopes of each group, and weights to start from. factors None: PRIOR_FACTORS."""
     found = np.full(int(groups.max()) + 1, FIRST_PRECISION)
     weights = np.zeros_like(likelihood.correction)
     for _ in range(MAX_UPDATES):
-        mode = find_mode(likelihood, found[groups] * scales, weights, STEPS_BETWEEN_UPDATES)
+        mode = find_mode(likelihood, found[groups], weights, STEPS_BETWEEN_UPDATES)
         weights = mode.weights
         variances = np.stack([np.diag(np.linalg.inv(block)) for block in mode.precisions], axis=1)[1:]
-        slopes, variances = weights[1:] * np.sqrt(scales)[:, None], variances * scales[:, None]
         before = found
         found = np.asarray(
             [
-                _update(before[group], slopes[groups == group], variances[groups == group])
+                _update(before[group], weights[1:][groups == group], variances[groups == group])
                 for group in range(len(before))
             ]
         )

@@ -143,7 +143,7 @@ class _Site:
 
     def _prior(self, candidate: Candidate) -> _Prior:
         head, trust = self.head, candidate.trust
-        own = np.diag(candidate.freedom / head.slope_precisions(self.groups) * self._unit)
+        own = np.diag(candidate.freedom * np.exp(-head.log_ridges)[self.groups] * self._unit)
         covariances = [trust * root.T @ root + own for root in head.roots]
         if len(covariances) < head.slopes.shape[1]:  # all quantities have the same
             covariances = covariances * head.slopes.shape[1]

@@ -31,7 +31,6 @@ class Polynomials:
     """Features [1, terms...] of records; the terms are sorted by degree."""
 
     terms: tuple[Term, ...]
-    two_valued: tuple[int, ...] = ()  # inputs that are no numbers: categories, yes and no, indicators
 
     @property
     def dimension(self) -> int:

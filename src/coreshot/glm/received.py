@@ -75,7 +75,7 @@ def read_site(
     own = decode_summary(codes, polynomials, num_outputs, fit.correct if fit else None, where)
     _check_weight(own, where)
     center, scale = arrays["center"], arrays["scale"]
-    inputs = replace(polynomials, terms=polynomials.terms[: len(center)])
+    inputs = Polynomials(polynomials.terms[: len(center)])
     linear = own.linear_part(len(center)).in_inputs(inputs, center, scale)
     largest = float(np.sqrt(np.max(np.diag(linear.gram)[1:], initial=0.0) / linear.num_examples))
     correction = own.sites[0].correction if own.sites else None

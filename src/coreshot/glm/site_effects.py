@@ -29,9 +29,8 @@ def fit_with_sites(head: Head, sites: Sequence[SiteClasses], groups: Int[np.ndar
     likelihood = stack([_with_own_feature(site, place, len(sites)) for place, site in enumerate(standard)])
     own_group = int(groups.max()) + 1
     every = np.append(groups, np.full(len(sites), own_group))
-    scales = np.append(np.broadcast_to(head.slope_scales, groups.shape), np.ones(len(sites)))
-    precisions, start = find_precisions(likelihood, every, scales, (*PRIOR_FACTORS[:own_group], 1.0))
-    mode = find_mode(likelihood, precisions[every] * scales, start)
+    precisions, start = find_precisions(likelihood, every, (*PRIOR_FACTORS[:own_group], 1.0))
+    mode = find_mode(likelihood, precisions[every], start)
     size = len(groups) + 1
     roots = np.stack([inverse_factor(_marginal(block, size)) for block in mode.precisions])
     return replace(

@@ -107,8 +107,7 @@ class Glm(OneRoundMethod):
                 f"method glm: powers, products or fills name an input beyond the {num_inputs}; mend them."
             )
         dimension = self.dimension or self.default_dimension(model)
-        terms = choose_terms(num_inputs, powers, products, dimension)
-        return Polynomials(terms, two_valued=tuple(sorted(set(range(num_inputs)) - set(powers))))
+        return Polynomials(choose_terms(num_inputs, powers, products, dimension))
 
     def _numbers(self, num_inputs: int) -> tuple[int, ...]:
         return tuple(range(num_inputs)) if self.powers is None else self.powers
