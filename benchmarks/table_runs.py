@@ -23,6 +23,7 @@ import pyarrow.csv
 import pyarrow.parquet
 import tomli_w
 from table_generated import LOGISTIC_ROWS, dirty_table, logistic_table
+from table_made import MADE, made_table
 from table_peers import Data, Forecast, run_peers, score
 from table_sources import Cells, Table, load_table, widen
 from table_splits import Split, split_table
@@ -82,6 +83,8 @@ def run_job(job: Job, packages: Path, peers: dict[str, Any] | None) -> dict[str,
 def make_table(job: Job, packages: Path) -> Table:
     if job.table == "logistic":
         return logistic_table(job.seed, job.rows)
+    if job.table in MADE:
+        return made_table(job.table, job.seed)
     return dirty_table(job.seed) if job.table == "dirty CSV" else load_table(job.table, packages)
 
 

@@ -2,8 +2,8 @@
 
 `python benchmarks/tables.py --set issue --seeds 10` adds rows to results/tables/issue.jsonl, one for each table, split
 and seed that is not there yet, then prints the table of means and the verdicts. `--set dev` and `--set report` have
-further tables in three kinds of split. `--again` computes coreshot's part anew and keeps the peers'. `--show` computes
-nothing. docs/tables.md says what is measured.
+further tables in three kinds of split, `--set made` drawn ones with one difficulty each. `--again` computes coreshot's
+part anew and keeps the peers'. `--show` computes nothing. docs/tables.md says what is measured.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # two processes of two threads on
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 from table_generated import LOGISTIC_ROWS
+from table_made import MADE
 from table_runs import Job, run_job
 from table_sources import DEVELOPMENT, PACKAGES, REPORT, check_package
 from table_summary import KEYS, summarise
@@ -39,7 +40,12 @@ ISSUE = {
     "diabetes": ("iid",),
     "dirty CSV": ("clean test", "dirty test", "dirty peers"),
 }
-SETS = {"issue": ISSUE, "dev": dict.fromkeys(DEVELOPMENT, SPLITS), "report": dict.fromkeys(REPORT, SPLITS)}
+SETS = {
+    "issue": ISSUE,
+    "dev": dict.fromkeys(DEVELOPMENT, SPLITS),
+    "report": dict.fromkeys(REPORT, SPLITS),
+    "made": MADE,
+}
 Rows = dict[tuple[Any, ...], dict[str, Any]]
 
 

@@ -100,6 +100,7 @@ def test_classes_and_their_values():
     assert finding.note == "no 1, yes 2"
     for cells, message in (
         (["3"], "record 1 has a cell in 'ill' that the study does not know"),
+        (["3"], r'agree on all spellings: values = { no = \["0", "..."\], ... } in \[target\]'),
         (["0", None], "record 2 has no 'ill'"),
     ):
         with pytest.raises(CoreshotError, match=message):

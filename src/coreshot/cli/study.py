@@ -251,7 +251,7 @@ def _check_parts(study: Study, marks: Sequence[Mark], needs: Sequence[SiteNeeds]
     yield f"inputs: {' x '.join(f'{side:,}' for side in terms.input_shape)}"
     if marks:
         yield make_table(("line", "still marked", "what"), ((f"{one.line}", one.word, one.what) for one in marks))
-    yield f"a site's file: at most {max(one.file_bytes for one in needs):,} bytes"
+    yield f"a site's file: about {max(one.file_bytes for one in needs):,} bytes"
     for one in needs:
         kept = f" and {one.kept_in}" if one.kept_in else ""
         yield (

@@ -284,9 +284,8 @@ class Classes:
         return len(self.classes)
 
     def encode(self, cells: Cells, where: str, reading: Reading = PLAIN) -> tuple[Int[np.ndarray, " n"], Finding]:
-        meaning = {
-            value: index for index, name in enumerate(self.classes) for value in (self.values or {}).get(name, (name,))
-        }
+        spellings = self.values or {name: (name,) for name in self.classes}
+        meaning = {value: index for index, name in enumerate(self.classes) for value in spellings[name]}
         array, lookup = as_array(cells), Lookup(meaning)
         codes, values = distinct(array)
         texts = [as_text(value, ()) for value in values]
@@ -299,9 +298,11 @@ class Classes:
                 "which is what is to be learned; fill it or drop the record."
             )
         if np.any(labels == -1):
+            first = self.classes[0]
             raise CoreshotError(
                 f"{where}: {first_records(labels == -1, self.name, array, reading)} that the study does not know "
-                f"(it knows {list_names(list(meaning))}); mend it or drop the record."
+                f"(it knows {list_names(list(meaning))}); mend it, drop the record, or agree on all "
+                f'spellings: values = {{ {first} = ["{spellings[first][0]}", "..."], ... }} in [target].'
             )
         counts = ", ".join(f"{name} {int(np.sum(labels == index))}" for index, name in enumerate(self.classes))
         return labels, Finding(self.name, len(labels), 0, 0, counts)

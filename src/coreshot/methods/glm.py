@@ -129,7 +129,7 @@ class Glm(OneRoundMethod):
         fit = 320.0 * logits * size if logits else 0.0  # 80 steps of L-BFGS, forward and back
         return MethodCost(
             f"sums over {max(clients):,} records",
-            [exchange_once(self._example_message(size, model)) for _ in clients],
+            [exchange_once(self._example_message(size, model, count)) for count in clients],
             1.0,
             operations=sum(n * (2 * columns**2 + 2 * size**2 + fit) for n in clients),
             server_operations=200 * (1 + logits) * size**3,
@@ -137,18 +137,17 @@ class Glm(OneRoundMethod):
             kept_in="features",
         )
 
-    def _example_message(self, size: int, model: Model) -> Message:
+    def _example_message(self, size: int, model: Model, num_records: int) -> Message:
         logits = _num_logits(model)
         lengths = {"moments": _code_length(size + model.num_outputs)}
-        if logits == 1 or (logits and model.num_outputs * _code_length(size) <= _class_bytes(size, model)):
+        if logits == 1:
+            num_groups = min(max(num_records // 2 // MIN_RECORDS, 1), MAX_GROUPS)
+            lengths = dict.fromkeys(("class_0", "class_1"), _code_length(size + num_groups - 1))
+        elif logits and model.num_outputs * _code_length(size) <= _class_bytes(size, model):
             lengths = {f"class_{label}": _code_length(size) for label in range(model.num_outputs)}
         if self.max_bytes is not None:
             lengths = {"moments": min(self.max_bytes, sum(lengths.values()))}
-        each = jnp.zeros((size, logits))
-        inputs = jnp.zeros(int(np.prod(model.input_shape)))
-        plain = {"weights": each, "gradient": each, "loss": _one_number(0.0), "center": inputs, "scale": inputs}
-        if self.winsorise:
-            plain["limits"] = jnp.stack([inputs, inputs])
+        plain = {name: jnp.zeros(shape) for name, shape in _shapes(size, model, self.winsorise).items()}
         coded = {name: jnp.zeros(length, jnp.uint8) for name, length in lengths.items()}
         return Message("glm", 0, {**coded, **plain})
 

@@ -51,7 +51,7 @@ class SiteNeeds:
     """Of a site with so many records."""
 
     num_records: int
-    file_bytes: int  # at most
+    file_bytes: int  # about; few records need fewer
     data_bytes: int  # of memory, about, besides the program
     kept_in: str
 
