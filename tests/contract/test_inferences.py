@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from coreshot.config import decode_named, encode_named
+from coreshot.inference.collapsed_hmc import sample_collapsed as collapsed_compiled
 from coreshot.inference.cyclical import sample_cycles as cyclical_compiled
 from coreshot.inference.hmc import sample_chains as hmc_compiled
 from coreshot.inference.laplace import sample_last_layers as laplace_compiled
@@ -25,6 +26,7 @@ SETTINGS = {
         "num_samples": 4,
         "num_chains": 3,
     },
+    "collapsed_hmc": {"num_integration_steps": 2, "num_warmup": 2, "num_samples": 4, "num_chains": 3},
     "nuts": {"num_warmup": 4, "num_samples": 4, "num_chains": 3, "max_doublings": 2},
     "mclmc": {"num_warmup": 30, "num_samples": 4, "thinning": 2, "num_chains": 3},
     "cyclical": {
@@ -40,6 +42,7 @@ SETTINGS = {
 COMPILED = {
     "map_estimate": map_compiled,
     "hmc": hmc_compiled,
+    "collapsed_hmc": collapsed_compiled,
     "nuts": nuts_compiled,
     "mclmc": mclmc_compiled,
     "cyclical": cyclical_compiled,
@@ -102,9 +105,10 @@ def test_other_points_of_the_same_shape_do_not_compile_again(infer, name, linear
 def test_settings_survive_encoding_and_count_passes(name):
     inference = decode_named(INFERENCES, {"name": name, **SETTINGS[name]}, "test", "inference")
     assert decode_named(INFERENCES, encode_named(INFERENCES, inference), "test", "inference") == inference
-    # 5 steps; (2 + 4) transitions of 2 steps; (4 + 4) transitions of at most 2^2; (30 + 4 * 2) steps of 2; 2 * 10
-    # steps of 5; 5 steps and 1 look.
-    counts = {"map_estimate": 50, "hmc": 120, "nuts": 320, "mclmc": 760, "cyclical": 1000, "last_layer_laplace": 60}
+    # 5 steps; (2 + 4) transitions of 2 steps; the same and 4 last layers; (4 + 4) transitions of at most 2^2;
+    # (30 + 4 * 2) steps of 2; 2 * 10 steps of 5; 5 steps and 1 look.
+    counts = {"map_estimate": 50, "hmc": 120, "collapsed_hmc": 160, "nuts": 320, "mclmc": 760, "cyclical": 1000}
+    counts["last_layer_laplace"] = 60
     assert inference.num_passes(10) == counts[name]
 
 

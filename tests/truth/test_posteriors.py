@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from coreshot.inference.registry import Hmc, MapEstimate, Nuts
+from coreshot.inference.registry import CollapsedHmc, Hmc, MapEstimate, Nuts
 from coreshot.methods.one_shot import pool_coresets
 from coreshot.models import LogDensity
 from coreshot.types import Coreset, Points, concatenate_points, pad_points
@@ -35,6 +35,9 @@ SAMPLERS = {
         num_chains=NUM_CHAINS,
         target_acceptance=0.8,
         map_steps=100,
+    ),
+    "collapsed, all of it drawn exactly": CollapsedHmc(
+        num_integration_steps=1, num_warmup=10, num_samples=1000, num_chains=NUM_CHAINS
     ),
     "nuts": Nuts(num_warmup=200, num_samples=1000, num_chains=NUM_CHAINS, max_doublings=4),
 }

@@ -140,6 +140,5 @@ def story_page(story: Story) -> bytes:
 
 
 def _paper_part(story: PaperStory) -> dict[str, Any]:
-    has_chains = any("HMC" in row["arm"] for row in story.rows)
-    sampling = "The chains agree (R-hat below 1.1)." if has_chains else "A Laplace posterior has no chains to check."
+    sampling = "A posterior without chains." if story.r_hat is None else f"The chains agree (R-hat {story.r_hat:.3f})."
     return {"story": story, "figure": embed_drawing(story.figure), "sampling": sampling}

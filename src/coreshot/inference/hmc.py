@@ -17,12 +17,13 @@ warm-up if target_acceptance is set, because the paper's steps are rejected when
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
-from typing import Annotated, Any
+from typing import Annotated, Any, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array
+from jaxtyping import Array, Float
 from pydantic import Field
 
 from coreshot.config import Count, Positive, settings
@@ -33,6 +34,22 @@ from coreshot.inference.protocol import Info
 from coreshot.keys import named_key
 from coreshot.models import LogDensity
 from coreshot.types import Params, PRNGKey
+
+
+@runtime_checkable
+class Trajectories(Protocol):
+    """The settings that a chain's transitions need."""
+
+    @property
+    def step_size(self) -> float: ...
+    @property
+    def num_integration_steps(self) -> int: ...
+    @property
+    def num_warmup(self) -> int: ...
+    @property
+    def num_samples(self) -> int: ...
+    @property
+    def target_acceptance(self) -> float | None: ...
 
 
 @settings
@@ -84,15 +101,25 @@ def sample_chains(inference: Hmc, key: PRNGKey, log_density: LogDensity, init: P
 
 
 def _one_chain(inference: Hmc, log_density: LogDensity, key: PRNGKey, params: Params) -> tuple[Params, Info]:
-    import blackjax  # here and not above, as elsewhere in this package: its import takes half a second
-    from blackjax.adaptation.step_size import dual_averaging_adaptation
-
     if inference.map_steps:
         steps = (inference.map_step_size, inference.map_steps, named_key(key, "map"), inference.map_batch_size)
         params = climb(log_density, params, "adam", *steps)
-    kernel = blackjax.hmc.build_kernel()
     num_weights = sum(leaf.size for leaf in jax.tree.leaves(params))
-    inverse_mass = jnp.full(num_weights, inference.inverse_mass)
+    return transitions(inference, log_density, key, params, jnp.full(num_weights, inference.inverse_mass))
+
+
+def transitions(
+    inference: Trajectories,
+    log_density: Callable[[Any], Float[Array, ""]],
+    key: PRNGKey,
+    position: Any,
+    inverse_mass: Float[Array, " weights"],
+) -> tuple[Any, Info]:
+    """The warm-up from a position, then draws of the position along a leading axis."""
+    import blackjax  # here and not above, as elsewhere in this package: its import takes half a second
+    from blackjax.adaptation.step_size import dual_averaging_adaptation
+
+    kernel = blackjax.hmc.build_kernel()
     # Without a target, the adaptation below is never read, and XLA removes it.
     start, update, final = dual_averaging_adaptation(inference.target_acceptance or 0.5)
 
@@ -108,7 +135,7 @@ def _one_chain(inference: Hmc, log_density: LogDensity, key: PRNGKey, params: Pa
         return (state, update(adaptation, jnp.nan_to_num(info.acceptance_rate))), None
 
     key_warm, key_draw = jax.random.split(key)
-    carry = (blackjax.hmc.init(params, log_density), start(inference.step_size))
+    carry = (blackjax.hmc.init(position, log_density), start(inference.step_size))
     (state, adaptation), _ = jax.lax.scan(warm_up, carry, jax.random.split(key_warm, inference.num_warmup))
     step_size = final(adaptation) if inference.target_acceptance else jnp.asarray(inference.step_size)
 

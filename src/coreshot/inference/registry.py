@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from coreshot.inference.collapsed_hmc import CollapsedHmc
 from coreshot.inference.cyclical import Cyclical
 from coreshot.inference.hmc import Hmc
 from coreshot.inference.laplace import LastLayerLaplace
@@ -12,6 +13,7 @@ from coreshot.inference.nuts import Nuts
 INFERENCES: dict[str, type[Any]] = {
     "map_estimate": MapEstimate,
     "hmc": Hmc,
+    "collapsed_hmc": CollapsedHmc,
     "nuts": Nuts,
     "mclmc": Mclmc,
     "cyclical": Cyclical,
