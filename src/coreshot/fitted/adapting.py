@@ -18,6 +18,7 @@ from coreshot.data.validate import check_points
 from coreshot.errors import CoreshotError
 from coreshot.fitted.base_rate_posterior import BaseRatePosterior
 from coreshot.fitted.model import Contents, FittedModel
+from coreshot.fitted.survival import refuse_survival
 from coreshot.glm.base_rate_trial import Trial, try_at_sites
 from coreshot.glm.base_rates import LEAST_INFORMATION, Shares, balance_to_shares, estimate_shares, known_shares
 from coreshot.glm.received import find_filling
@@ -133,6 +134,7 @@ def complete_shares(study: Study, shares: Shares, given: Mapping[str, float]) ->
 def federation_shares(model: FittedModel, contents: Contents) -> Shares:
     """Of all the clients' records."""
     study = model.study
+    refuse_survival(study, "adapt", "which has no shares of classes to correct; give records with times.")
     if study.agreement.kind == "regression":
         raise CoreshotError("adapt: this study predicts a number and has no classes; give records with targets.")
     if isinstance(study.method, Spectral):

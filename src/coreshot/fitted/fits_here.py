@@ -23,7 +23,9 @@ from jaxtyping import Float
 from coreshot.data.schema import Table
 from coreshot.errors import CoreshotError
 from coreshot.fitted.model import Contents, FittedModel
+from coreshot.fitted.survival import refuse_survival
 from coreshot.fitted.unlike import LIMIT, is_unlike_training
+from coreshot.glm.received import find_filling
 from coreshot.methods.glm import Glm
 from coreshot.methods.spectral import Spectral
 from coreshot.spectral.coreset import Moments
@@ -101,6 +103,9 @@ class Fit:
 def check_fit(model: FittedModel, contents: Contents, x: Float[np.ndarray, "n ..."]) -> Fit:
     if len(x) < FEWEST_RECORDS:
         raise CoreshotError(f"check: {len(x)} records are too few to compare; give at least {FEWEST_RECORDS}.")
+    refuse_survival(
+        model.study, "check", "where a person counts once a period, so means say little; look with `coreshot evaluate`."
+    )
     clients = _client_means(model.study, contents)
     assert isinstance(model.posterior, Sees)
     seen = np.asarray(model.posterior.seen(np.asarray(x)), np.float64)
@@ -119,7 +124,11 @@ def check_fit(model: FittedModel, contents: Contents, x: Float[np.ndarray, "n ..
 
 def _client_means(study: Study, contents: Contents) -> dict[str, Means]:
     if isinstance(study.method, Glm):
-        return {client: Means.of_moments(one.linear) for client, one in contents.items()}
+        # A client that lacks a column has the mean of the others there, as new records without it have.
+        filling, polynomials = find_filling(contents, study.method.fills), study.method.polynomials(study.model)
+        num_inputs = int(np.prod(study.agreement.input_shape))
+        summaries = {client: one.summary(polynomials, filling) for client, one in contents.items()}
+        return {client: Means.of_moments(one.linear_moments(num_inputs)) for client, one in summaries.items()}
     if isinstance(study.method, Spectral):
         return {client: Means.of_moments(one) for client, one in contents.items()}
     raise CoreshotError(
