@@ -4,7 +4,7 @@
 scikit-learn's digits in ten clients. One half is distilled; from the other, 100 times, 100 records are drawn: of all
 clients, or of one in turn. Then the same draws after something went wrong: every age ten years higher, cholesterol in
 mmol/l, pressure in kPa, two columns exchanged; images turned by 90 degrees, upside down, or negative. It writes
-results/check_alarms.json: alarms in 100 draws.
+results/at_work/check_alarms.json: alarms in 100 draws.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from coreshot.spectral.features import RandomConv
 from coreshot.study import Agreement, Study
 from coreshot.study.file import parse_study
 
-OUT = Path(__file__).resolve().parent.parent / "results" / "check_alarms.json"
+OUT = Path(__file__).resolve().parent.parent / "results" / "at_work" / "check_alarms.json"
 NUM_DRAWS, NUM_RECORDS, NUM_CLIENTS = 100, 100, 10
 Cells = dict[str, np.ndarray]
 

@@ -4,7 +4,7 @@
 records, each with an intercept of its own, N(0, variance). The model of their files meets 20 new sites with other
 intercepts. Counted is how often the 90 % interval holds the new site's expected value (of classes: its log odds) at a
 record, and, of a quantity, the record's own value; with what the sites' differences say (`predict --new-site`), and
-without (negative control). It writes results/new_site_coverage.json.
+without (negative control). It writes results/at_work/new_site_coverage.json.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from coreshot.models.networks import Mlp
 from coreshot.study import Agreement, Study
 from coreshot.types import make_points
 
-OUT = Path(__file__).resolve().parent.parent / "results" / "new_site_coverage.json"
+OUT = Path(__file__).resolve().parent.parent / "results" / "at_work" / "new_site_coverage.json"
 NUM_SITES, NUM_RECORDS, NUM_NEW, NUM_ASKED = 12, 150, 20, 20
 VARIANCE = {"quantity": 0.04, "classes": 0.5}  # between sites; a quantity's noise has the variance 0.04
 NOISE = 0.2
