@@ -64,8 +64,8 @@ def adapt_to_records(model: FittedModel, x: Any, y: Any) -> Adapted:
     local, own = method.adapt(model.study.model, model.state, model.posterior, points)
     facts = {"way": "records", "records": len(points.x), "own": round(own, 4)}
     words = (
-        f"fitted to {len(points.x):,} records of this site; the models that were mixed give {1 - own:.0%} of their "
-        f"weight to what the federation says, and {own:.0%} to this site's records alone",
+        f"fitted to {len(points.x):,} records of this site, by a mixture of models: {1 - own:.0%} of the weight is on "
+        f"models that start from what the federation says, {own:.0%} on models of these records alone",
     )
     return Adapted(replace(model, posterior=local, state=None), facts, words)
 
