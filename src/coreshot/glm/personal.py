@@ -42,7 +42,6 @@ NUM_FOLDS = 10
 MAX_CHECKED = 4_000  # records of the cross-validation
 MAX_STEPS = 100
 NUM_RESAMPLES = 500
-PRIOR_RECORDS = 20.0  # the weight of the federation's noise in the site's
 
 
 @dataclass(frozen=True)
