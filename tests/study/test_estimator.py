@@ -5,6 +5,7 @@ from unittest import SkipTest
 import numpy as np
 import pytest
 import sklearn
+import skops.io
 from sklearn.base import clone
 from sklearn.datasets import make_classification, make_regression
 from sklearn.linear_model import LinearRegression
@@ -20,9 +21,11 @@ ESTIMATORS = (SpectralClassifier(num_features=8), SpectralRegressor(num_features
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("estimator", ESTIMATORS, ids=["classifier", "regressor"])
-def test_scikit_learns_own_checks(estimator):
+def test_scikit_learns_own_checks_after_skops_has_written_and_read_it(estimator):
+    name = f"coreshot.estimator.{type(estimator).__name__}"
+    again = skops.io.loads(skops.io.dumps(estimator), trusted=[name])
     failed = []
-    for one, check in estimator_checks_generator(clone(estimator)):
+    for one, check in estimator_checks_generator(clone(again)):
         try:
             check(one)
         except SkipTest:  # pandas or the array API is not there

@@ -1,6 +1,10 @@
 """Outside of coreshot: ONNX under onnxruntime, estimators by skops, and a card that names clients and promises."""
 
+import contextlib
 import json
+import sys
+from pathlib import Path
+from types import SimpleNamespace
 
 import jax
 import numpy as np
@@ -8,7 +12,6 @@ import onnx
 import onnxruntime
 import pytest
 import skops.io
-from sklearn.utils.estimator_checks import check_estimator
 
 from coreshot.api import distill
 from coreshot.errors import CoreshotError
@@ -93,7 +96,8 @@ def test_samples_of_a_network_have_the_same_average(num_outputs):
 
 
 @pytest.mark.parametrize("kind", [SpectralClassifier, SpectralRegressor])
-def test_estimators_pass_scikit_learns_checks_after_the_round_trip(kind):
+def test_a_fitted_estimator_predicts_the_same_after_the_round_trip(kind):
+    """scikit-learn's own checks after it: tests/study/test_estimator.py."""
     x, y = records(0, 60, (4,), 2)
     fitted = kind(num_features=2).fit(x, y, sites=np.arange(60) % 2)
     data = skops.io.dumps(fitted)
@@ -101,8 +105,6 @@ def test_estimators_pass_scikit_learns_checks_after_the_round_trip(kind):
     again = skops.io.loads(data, trusted=[f"coreshot.estimator.{kind.__name__}"])
     assert np.array_equal(again.predict(x), fitted.predict(x))
     assert again.get_params() == fitted.get_params()
-    if kind is SpectralRegressor:  # those of the classifier take ten seconds, and tests/contract has them
-        check_estimator(type(again)(**{**again.get_params(), "num_features": 0}), on_skip=None)
 
 
 TABLE = """
@@ -164,6 +166,58 @@ def test_the_commands_write_a_local_model_an_estimator_and_a_card(call, model_fo
     assert list(estimator.predict(x)) == [("no", "yes")[index] for index in found.argmax(axis=1)]
     with pytest.raises(CoreshotError):
         estimator.fit(x, [0, 1, 1])
-    for wrong in (["export", "model"], ["export", "model", "--card", "c.md"], ["forget", "local", "--client", "north"]):
+    changed = (model_folder / "d.md").read_text().replace("| north | 80 |", "| north | 79 |")
+    (model_folder / "e.md").write_text(changed.replace("| south |", "| east |"))
+    assert call("export", "model", "--card", "f.md", "--since", "e.md")[0] == 0
+    told = (model_folder / "f.md").read_text().partition("## What changed")[2]
+    for text in ("south was added, with 80 records", "east is no longer", "north has another file: 79 records before"):
+        assert text in told
+    assert call("export", "model", "--card", "g.md", "--since", "d.md")[0] == 0
+    assert "Nothing: the same clients" in (model_folder / "g.md").read_text()
+    assert call("evaluate", "local", "south.csv", "--html", "local.html")[0] == 0
+    assert call("evaluate", "model", "south.csv", "--html", "model.html", "--new-site")[0] == 0
+    page = (model_folder / "model.html").read_text()
+    assert "Between clients" in page
+    assert "these records" in page
+    for wrong in (
+        ["export", "model"],
+        ["export", "model", "--card", "c.md"],
+        ["export", "model", "--card", "h.md", "--since", "south.csv"],
+        ["forget", "local", "--client", "north"],
+    ):
         assert call(*wrong)[0] == 2
     assert call("predict", "local", "south.csv", "--out", "p.csv")[0] == 0
+    assert call("predict", "local", "south.csv", "--out", "q.csv", "--new-site")[0] == 2
+
+
+def test_a_run_of_mlflow_has_what_was_agreed_and_measured(call, model_folder, monkeypatch, tmp_path):
+    """MLflow itself is replaced by what notes its calls."""
+    monkeypatch.chdir(model_folder)
+    noted = SimpleNamespace(params={}, metrics={}, names=[], text="")
+
+    @contextlib.contextmanager
+    def start_run(run_name):
+        yield SimpleNamespace(info=SimpleNamespace(run_id=f"id of {run_name}"))
+
+    stand_in = SimpleNamespace(
+        set_experiment=noted.names.append,
+        start_run=start_run,
+        log_params=noted.params.update,
+        log_metrics=noted.metrics.update,
+        log_text=lambda text, name: noted.names.append(name),
+        log_artifact=lambda path: noted.names.append(Path(path).name),
+    )
+    monkeypatch.setitem(sys.modules, "mlflow", None)
+    code, _, errors = call("export", "model", "--mlflow", "wards")
+    assert (code, "coreshot[mlflow]" in errors) == (2, True)
+    monkeypatch.setitem(sys.modules, "mlflow", stand_in)
+    card = str(tmp_path / "card.md")
+    code, said, errors = call(
+        "export", "model", "--mlflow", "wards", "--card", card, "--evaluate", "south.csv", "--json"
+    )
+    assert code == 0, errors
+    assert json.loads(said)["mlflow run"] == "id of ward | a"
+    assert noted.names == ["wards", "study.toml", "card.md"]
+    assert noted.params["clients"] == "north, south"
+    assert noted.metrics["accuracy"] > 0.5
+    assert call("export", "local", "--mlflow", "wards")[0] == 2

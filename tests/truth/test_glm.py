@@ -115,7 +115,7 @@ def test_many_classes_share_one_covariance_where_theirs_are_too_many_bytes(monke
     study = make(3, 4, dimension=9)
     sizes, probabilities = [], []
     for limit, arrays in ((38_000, {f"class_{label}" for label in range(4)}), (600, {"moments"})):
-        monkeypatch.setattr("coreshot.methods.glm.FILE_BYTES", limit)
+        monkeypatch.setattr("coreshot.glm.message_size.FILE_BYTES", limit)
         message = distill(study, x, y, client="a")
         assert arrays < set(_decoded(study, message).arrays)
         sizes.append(len(message))

@@ -11,6 +11,8 @@ from coreshot.cli.options import DataPath, ModelPath, SiteSettingsPath
 from coreshot.cli.output import Json, make_table, print_result
 from coreshot.cli.records import read_with_warnings
 
+SMALLEST_SHOWN = 1e-12
+
 if TYPE_CHECKING:
     from coreshot.cli.output import Part
     from coreshot.fitted.calibrated_here import Calibrated
@@ -64,10 +66,14 @@ def _parts(found: Fit, calibrated: list[Calibrated]) -> Iterator[Part]:
     yield f"records unlike the training data: {found.num_unlike:,} of {found.num_records:,}"
     if found.differing:
         rows = ((name, f"{value:+.1f}") for name, value in found.differing.items())
-        yield make_table(("column", "standard errors from the nearest"), rows, title="what differs most")
+        yield make_table(("column", "standard errors"), rows, title=f"what differs most from {found.nearest}")
     if found.lost:
-        yield f"warning: missing here in all records, but not at the clients: {', '.join(found.lost)}"
+        yield f"warning: missing here in all records, and not at all clients: {', '.join(found.lost)}"
     if found.unknown:
         yield f"warning: no client had these columns, so the model knows nothing of them: {', '.join(found.unknown)}"
-    yield make_table(("compared with", "p-value"), ((name, f"{value:.3g}") for name, value in found.p_values.items()))
+    yield make_table(("compared with", "p-value"), ((name, _shown(value)) for name, value in found.p_values.items()))
     yield from (one.sentence for one in calibrated)
+
+
+def _shown(p_value: float) -> str:
+    return f"{p_value:.3g}" if p_value > SMALLEST_SHOWN else f"below {SMALLEST_SHOWN:g}"

@@ -99,6 +99,8 @@ def distill(
     write_new(out, message, PRIVATE)
     _unfinished(out).unlink(missing_ok=True)
     values = {"coreset": str(out), "client": name, "bytes": len(message), "records": len(records.x)}
+    if records.owner is not None:  # of a time to an event
+        values |= {"people": len(set(records.owner.tolist()))}
     values |= {"promise": promise(agreed.releases)}
     parts = [*value_lines(values), *_remarks(agreed, len(records.x), site, is_kept), *_rounding(agreed, name, message)]
     page = out.with_suffix(".html")

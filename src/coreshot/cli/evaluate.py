@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from coreshot.cli.options import DataPath, ModelPath, SiteSettingsPath
+from coreshot.cli.options import DataPath, ModelPath, NewSite, SiteSettingsPath
 from coreshot.cli.output import Json, print_result, refuse_existing, value_lines, write_new
 from coreshot.cli.records import read_column, read_with_warnings
 from coreshot.errors import CoreshotError
@@ -44,6 +44,7 @@ def evaluate(
         float | None,
         typer.Option("--threshold", help="The probability from which this class counts as found; 0.5 if not given."),
     ] = None,
+    new_site: NewSite = False,
     site_settings: SiteSettingsPath = None,
     as_json: Json = False,
 ) -> None:
@@ -61,12 +62,18 @@ def evaluate(
     _refuse_unwritable(html, picture)
     folder = open_model(model)
     fitted = folder.load()
+    if new_site:
+        from coreshot.fitted.new_place import at_new_place
+
+        fitted = at_new_place(fitted)
     if fitted.study.agreement.kind == "regression" and (positive is not None or threshold is not None):
         raise CoreshotError("--positive and --threshold: are for classes, and this study predicts a number; omit them.")
     records = read_with_warnings(fitted.study, data, site_settings)
     level = THRESHOLD if threshold is None else threshold
+    clients = _owners(data, by, site_settings)
+    clients = clients if clients is None or records.owner is None else clients[records.owner]
     found = evaluate_model(
-        fitted, records.x, records.y, _owners(data, by, site_settings), positive=positive, threshold=level
+        fitted, records.x, records.y, clients, positive=positive, threshold=level, owner=records.owner
     )
     written = {}
     if html is not None:
@@ -75,8 +82,8 @@ def evaluate(
     if picture is not None:
         write_new(picture, render(found.drawing, "png"))
         written["picture"] = str(picture)
-    clients = {name: quality.numbers() for name, quality in found.clients.items()}
-    print_result({**found.overall.to_dict(), **written, "clients": clients}, as_json, _parts(found, written))
+    by_client = {name: quality.numbers() for name, quality in found.clients.items()}
+    print_result({**found.overall.to_dict(), **written, "clients": by_client}, as_json, _parts(found, written))
 
 
 def _refuse_unwritable(html: Path | None, picture: Path | None) -> None:

@@ -28,6 +28,17 @@ def export(
     evaluate: Annotated[
         Path | None, typer.Option("--evaluate", help="Records with targets, whose quality the card is to say.")
     ] = None,
+    since: Annotated[
+        Path | None, typer.Option("--since", help="An earlier card of this model: the new one says what changed.")
+    ] = None,
+    mlflow: Annotated[
+        str | None,
+        typer.Option(
+            "--mlflow",
+            metavar="EXPERIMENT",
+            help="Log a run of this name to MLflow (MLFLOW_TRACKING_URI): study, clients, promises, and these files.",
+        ),
+    ] = None,
     site_settings: SiteSettingsPath = None,
     as_json: Json = False,
 ) -> None:
@@ -39,12 +50,15 @@ def export(
 
     chosen = {"onnx": onnx, "sklearn": sklearn, "card": card}
     paths = {name: path for name, path in chosen.items() if path is not None}
-    if not paths:
-        raise CoreshotError("export: say what to write: --onnx FILE, --sklearn FILE or --card FILE.")
+    if not paths and mlflow is None:
+        raise CoreshotError("export: say what to write: --onnx FILE, --sklearn FILE, --card FILE or --mlflow NAME.")
     if len(set(paths.values())) < len(paths):
         raise CoreshotError("export: two of the files have one name; give each its own.")
-    if evaluate is not None and card is None:
+    if evaluate is not None and card is None and mlflow is None:
         raise CoreshotError("export --evaluate: what is measured goes into the card; give --card FILE too.")
+    if since is not None and card is None:
+        raise CoreshotError("export --since: what changed goes into the card; give --card FILE too.")
+    earlier = None if since is None else _read_text(since)
     for path in paths.values():
         refuse_existing(path)
     folder = open_model(model)
@@ -58,17 +72,34 @@ def export(
         from coreshot.fitted.exported_estimator import to_skops
 
         data[sklearn] = to_skops(fitted, folder.study_file.text)
+    measured: dict[str, float] = {}
+    if evaluate is not None:
+        from coreshot.report.model_page import evaluate_model
+
+        records = read_with_warnings(fitted.study, evaluate, site_settings)
+        overall = evaluate_model(fitted, records.x, records.y, None, owner=records.owner).overall
+        measured = {one.name: one.value for one in overall.measures}
     if card is not None:
         from coreshot.fitted.model_card import model_card
 
         measures = None
         if evaluate is not None:
-            from coreshot.report.model_page import evaluate_model
-
-            records = read_with_warnings(fitted.study, evaluate, site_settings)
-            overall = evaluate_model(fitted, records.x, records.y, None).overall
-            measures = {"in short": overall.sentence, **{one.name: f"{one.value:.4g}" for one in overall.measures}}
-        data[card] = model_card(folder, measures, evaluate.name if evaluate else "").encode()
+            measures = {"in short": overall.sentence, **{name: f"{value:.4g}" for name, value in measured.items()}}
+        data[card] = model_card(folder, measures, evaluate.name if evaluate else "", earlier).encode()
     for path, content in data.items():
         write_new(path, content)
-    print_result({name: str(path) for name, path in paths.items()}, as_json)
+    written = {name: str(path) for name, path in paths.items()}
+    if mlflow is not None:
+        from coreshot.fitted.mlflow_run import log_run
+
+        written["mlflow run"] = log_run(folder, mlflow, measured, list(paths.values()))
+    print_result(written, as_json)
+
+
+def _read_text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        raise CoreshotError(
+            f"--since {path}: cannot be read; give a card that `coreshot export --card` wrote."
+        ) from None

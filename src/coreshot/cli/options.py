@@ -33,6 +33,12 @@ LedgerPath = Annotated[
     ),
 ]
 ModelPath = Annotated[Path, typer.Argument(metavar="MODEL", help="A folder that `coreshot fit` has written.")]
+NewSite = Annotated[
+    bool,
+    typer.Option(
+        "--new-site", help="The records are of a place that is no client: allow for how the clients differ (glm)."
+    ),
+]
 Seeds = Annotated[
     str | None, typer.Option("--seeds", help="The seeds to run, such as 0,1; the default is the preset's.")
 ]

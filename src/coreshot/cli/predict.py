@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from coreshot.cli.options import DataPath, ModelPath, SiteSettingsPath
+from coreshot.cli.options import DataPath, ModelPath, NewSite, SiteSettingsPath
 from coreshot.cli.output import Json, make_table, print_result, refuse_existing, value_lines, write_new
 from coreshot.cli.records import read_column, read_with_warnings
 from coreshot.errors import CoreshotError
@@ -25,6 +25,7 @@ def predict(
         str | None,
         typer.Option("--id", metavar="COLUMN", help="The column that names the records; it is copied as it is."),
     ] = None,
+    new_site: NewSite = False,
     site_settings: SiteSettingsPath = None,
     as_json: Json = False,
 ) -> None:
@@ -41,13 +42,18 @@ def predict(
     refuse_existing(out)
     refuse_existing(beside)
     fitted = open_model(model).load()
+    if new_site:
+        from coreshot.fitted.new_place import at_new_place
+
+        fitted = at_new_place(fitted)
     records = read_with_warnings(fitted.study, data, site_settings, needs_target=False)
     ids = None if id_column is None else _read_ids(data, id_column, site_settings)
     table = tabulate_predictions(fitted, records.x, ids)
     lines = [f"The columns of {out.name}", "", *(f"{name}: {text}" for name, text in table.meanings.items())]
     write_new(out, table.to_csv())
     write_new(beside, ("\n".join(lines) + "\n").encode())
-    values: dict[str, Any] = {"predictions": str(out), "columns": str(beside), "records": len(records.x)}
+    num_records = len(records.x) if records.owner is None else len(set(records.owner.tolist()))
+    values: dict[str, Any] = {"predictions": str(out), "columns": str(beside), "records": num_records}
     if table.num_unlike is not None:
         values["unlike the training data"] = table.num_unlike
     print_result({**values, "meanings": table.meanings}, as_json, _parts(values, table.meanings))

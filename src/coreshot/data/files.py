@@ -8,12 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow
 from jaxtyping import Float
 
 from coreshot.data.cells import Cells, as_array, is_text
-from coreshot.data.columns import Finding, Reading, list_names
+from coreshot.data.columns import Finding, Reading, encode_column, list_names
 from coreshot.data.image_files import decode_image
 from coreshot.data.number_format import NumberColumn, NumberFormat, detect_format
+from coreshot.data.periods import at_risk, every_period, last_time, period_names, time_column
 from coreshot.data.readers.npz import INPUT_KEYS, LABEL_KEYS
 from coreshot.data.readers.npz_archive import load_arrays
 from coreshot.data.schema import Classes, Column, Images, Quantity, Table
@@ -36,6 +38,7 @@ class EncodedRecords:
     y: Any
     findings: list[Finding]
     read_as: str = ""  # how the file is written, in words
+    owner: Any = None  # of a time to an event, whose record in the file each of these is
 
 
 def read_records(
@@ -62,10 +65,13 @@ def read_records(
         cells = table.columns
         numbers = _number_format(table, inputs, target if needs_target else None, how, where)
         reading = Reading(numbers, how.date_format, frozenset(how.allow), show_values)
-        x, findings = inputs.encode(cells, where, reading)
-        findings = [_with_source(finding, sources) for finding in findings]
         marks = (numbers.words,) if any(is_text(as_array(column)) for column in cells.values()) else ()
         read_as = "; ".join([", ".join((*table.read_as, *marks)), *table.notes])
+        if isinstance(target, Classes) and target.ends:
+            found = _read_periods(where, inputs, target, cells, reading, needs_target)
+            return replace(found, findings=[_with_source(one, sources) for one in found.findings], read_as=read_as)
+        x, findings = inputs.encode(cells, where, reading)
+        findings = [_with_source(finding, sources) for finding in findings]
     if len(x) == 0:
         raise CoreshotError(f"{where}: holds no records; give a file with at least one.")
     if not needs_target:
@@ -74,6 +80,35 @@ def read_records(
         raise CoreshotError(f"{where}: there is no column {target.name!r}, which is what is to be learned; add it.")
     y, finding = target.encode(cells[target.name], where, reading)
     return EncodedRecords(x, y, [*findings, finding], read_as)
+
+
+def _read_periods(
+    where: str, inputs: Table, target: Classes, cells: Mapping[str, Cells], reading: Reading, needs_target: bool
+) -> EncodedRecords:
+    """A record for each person and period; without times, for all periods."""
+    assert target.time is not None
+    num_people = len(next(iter(cells.values())))
+    y, findings = None, list[Finding]()
+    if needs_target:
+        events, found = target.encode(cells[target.name], where, reading)
+        times, is_missing, of_time = encode_column(time_column(target), cells[target.time], where, (), reading)
+        if np.any(is_missing) or np.any(times < 0):
+            line = int(np.flatnonzero(is_missing | (times[:, 0] < 0))[0]) + 1
+            raise CoreshotError(
+                f"{where}: record {line} has no {target.time!r}, or one below 0, which is what is to be learned; "
+                "mend it or drop the record."
+            )
+        owner, period, y = at_risk(times[:, 0].astype(np.float64) * last_time(target), events, target.ends)
+        findings = [replace(of_time, num_outside=0), found]  # after the last end is no mistake
+    else:
+        owner, period = every_period(num_people, len(target.ends))
+    if not len(owner):
+        why = f"has nobody who was seen to the end of the first period, {target.ends[0]:g}; agree on shorter periods."
+        raise CoreshotError(f"{where}: {why if num_people else 'holds no records; give a file with at least one.'}")
+    rows, names = pyarrow.array(owner), np.asarray(period_names(target.ends))
+    taken = {column.name: as_array(cells[column.name]).take(rows) for column in inputs.columns[:-1]}
+    x, of_columns = inputs.encode({**taken, target.time: names[period].tolist()}, where, reading)
+    return EncodedRecords(x, y, [*of_columns[:-1], *findings], owner=owner)
 
 
 def _find_columns(
@@ -94,7 +129,8 @@ def _find_columns(
         other = next((one for one in sources if one != name and sources[one] == source), None)
         if other is not None:
             raise CoreshotError(f"{path}: {source!r} is both {name!r} and {other!r} of the study; rename it.")
-    lost = [column.name for column in wanted if column.name not in sources and (needs_target or column is not target)]
+    known_later = {target.name, getattr(target, "time", None)}
+    lost = [one.name for one in wanted if one.name not in sources and (needs_target or one.name not in known_later)]
     if lost:
         # With a quotation mark that is not closed, a name goes on over the records: only its first line is shown.
         unused = [name.partition("\n")[0][:MAX_SHOWN] for name in columns if name not in sources.values()]
@@ -131,6 +167,7 @@ def _number_format(
 ) -> NumberFormat:
     numbers = [column for column in inputs.columns if column.kind == "number"]
     numbers += [target.as_column] if isinstance(target, Quantity) else []
+    numbers += [time_column(target)] if isinstance(target, Classes) and target.ends else []
     columns = [
         NumberColumn(column.name, table.columns[column.name], *column.bounds)
         for column in numbers

@@ -266,9 +266,12 @@ class Classes:
     classes: Annotated[tuple[str, ...], Field(min_length=2)]
     values: dict[str, tuple[str, ...]] | None = None
     names: tuple[str, ...] = ()  # other names of the column in a site's file
+    time: str | None = None  # the column that says when the event, the second class, was, or until when it was not
+    ends: tuple[float, ...] = ()  # of the periods of this time
 
     def __post_init__(self) -> None:
         given = self.values or {}
+        self._check_times()
         if len(set(self.classes)) < len(self.classes) or (given and set(given) != set(self.classes)):
             raise CoreshotError(
                 f"study, target {self.name!r}: "
@@ -278,6 +281,15 @@ class Classes:
         check_names(every if given else self.classes, f"study, target {self.name!r}")
         if len(set(every)) < len(every):
             raise CoreshotError(f"study, target {self.name!r}: a value belongs to two classes; give it to one.")
+
+    def _check_times(self) -> None:
+        where = f"study, target {self.name!r}"
+        if (self.time is None) != (not self.ends):
+            raise CoreshotError(f'{where}: a time to an event has time = "COLUMN" and ends = [...]; give both.')
+        if self.ends and (self.ends[0] <= 0 or any(np.diff(self.ends) <= 0)):
+            raise CoreshotError(f"{where}: ends of periods are above 0, each later than the one before; change them.")
+        if self.ends and len(self.classes) != 2:
+            raise CoreshotError(f"{where}: an event has two classes, no before yes; change classes.")
 
     @property
     def num_outputs(self) -> int:
@@ -316,8 +328,13 @@ class Quantity:
     range: tuple[float, float]
     outside: Literal["refuse", "clip"] = "refuse"
     names: tuple[str, ...] = ()  # other names of the column in a site's file
+    counts: bool = False  # whole numbers from 0, with a Poisson likelihood
 
     def __post_init__(self) -> None:
+        if self.counts and (self.range[0] != 0 or self.range[1] != round(self.range[1])):
+            raise CoreshotError(
+                f"study, target {self.name!r}: counts have range = [0, largest], a whole number; change it."
+            )
         if not self.range[0] < self.range[1]:
             raise CoreshotError(f"study, target {self.name!r}: range = [low, high] with low below high; change it.")
 
@@ -338,6 +355,11 @@ class Quantity:
                 f"{where}: record {line} has no {self.name!r}, which is what is to be learned; "
                 "fill it or drop the record."
             )
+        counted = self.in_units(numbers.astype(np.float64))[:, 0]
+        is_part = np.abs(counted - np.rint(counted)) > 1e-4 * max(self.range[1], 1.0)
+        if self.counts and np.any(is_part):
+            line = int(np.flatnonzero(is_part)[0]) + 1
+            raise CoreshotError(f"{where}: record {line} has a {self.name!r} that is no whole number; mend it.")
         return numbers, finding
 
     def in_units(self, y: Float[np.ndarray, "n 1"], *, is_deviation: bool = False) -> Float[np.ndarray, "n 1"]:

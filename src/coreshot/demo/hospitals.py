@@ -20,6 +20,10 @@ coreshot distill study.toml cleveland.csv --out cleveland.coreset
 coreshot inspect cleveland.coreset --study study.toml --html cleveland.html
 coreshot fit *.coreset --study study.toml --out model
 coreshot evaluate model held-out.csv --html model.html"""
+AT_WORK = """coreshot check model va.csv --labelled
+coreshot adapt model va.csv --client va --out va-model
+coreshot evaluate va-model va.csv
+coreshot export va-model --onnx va.onnx --card va.md"""
 README = f"""# Four hospitals, one file each
 
 {{origin}} Each hospital has its own missing columns and its own share of ill patients. `held-out.csv` has a fifth of
@@ -31,6 +35,11 @@ The coordinator writes `study.toml`, which everybody has. Each hospital then mak
 
 Repeat the second line for hungarian, switzerland and va before `fit`. No promise of privacy is made in this study:
 `coreshot inspect` says what each file tells.
+
+Then the model is at work. Here the VA's hospital looks whether it fits there, fits it to its own patients, and writes a
+file for programs without coreshot (`pip install 'coreshot[export]'`) and a card for people:
+
+    {AT_WORK.replace(chr(10), chr(10) + "    ")}
 """
 
 

@@ -18,6 +18,7 @@ from coreshot.data.validate import check_points
 from coreshot.errors import CoreshotError
 from coreshot.fitted.base_rate_posterior import BaseRatePosterior
 from coreshot.fitted.model import Contents, FittedModel
+from coreshot.fitted.survival import refuse_survival
 from coreshot.glm.base_rate_trial import Trial, try_at_sites
 from coreshot.glm.base_rates import LEAST_INFORMATION, Shares, balance_to_shares, estimate_shares, known_shares
 from coreshot.glm.received import find_filling
@@ -63,8 +64,8 @@ def adapt_to_records(model: FittedModel, x: Any, y: Any) -> Adapted:
     local, own = method.adapt(model.study.model, model.state, model.posterior, points)
     facts = {"way": "records", "records": len(points.x), "own": round(own, 4)}
     words = (
-        f"fitted to {len(points.x):,} records of this site; the models that were mixed give {1 - own:.0%} of their "
-        f"weight to what the federation says, and {own:.0%} to this site's records alone",
+        f"fitted to {len(points.x):,} records of this site, by a mixture of models: {1 - own:.0%} of the weight is on "
+        f"models that start from what the federation says, {own:.0%} on models of these records alone",
     )
     return Adapted(replace(model, posterior=local, state=None), facts, words)
 
@@ -133,6 +134,7 @@ def complete_shares(study: Study, shares: Shares, given: Mapping[str, float]) ->
 def federation_shares(model: FittedModel, contents: Contents) -> Shares:
     """Of all the clients' records."""
     study = model.study
+    refuse_survival(study, "adapt", "which has no shares of classes to correct; give records with times.")
     if study.agreement.kind == "regression":
         raise CoreshotError("adapt: this study predicts a number and has no classes; give records with targets.")
     if isinstance(study.method, Spectral):

@@ -23,7 +23,9 @@ from jaxtyping import Float
 from coreshot.data.schema import Table
 from coreshot.errors import CoreshotError
 from coreshot.fitted.model import Contents, FittedModel
+from coreshot.fitted.survival import refuse_survival
 from coreshot.fitted.unlike import LIMIT, is_unlike_training
+from coreshot.glm.received import find_filling
 from coreshot.methods.glm import Glm
 from coreshot.methods.spectral import Spectral
 from coreshot.spectral.coreset import Moments
@@ -72,13 +74,7 @@ class Fit:
     is_far: bool  # surely more records are far away than a client's own could be
     lost: tuple[str, ...]  # columns that are missing here in all records, and that clients have
     unknown: tuple[str, ...]  # columns that are here, and that no client had
-
-    @property
-    def nearest(self) -> str:
-        """All clients, where these are not refuted: it is the simplest statement."""
-        if self.p_values[ALL] >= ALARM:
-            return ALL
-        return max(self.p_values, key=lambda name: (self.p_values[name], name))
+    nearest: str  # a client, or ALL
 
     @property
     def is_alarm(self) -> bool:
@@ -101,6 +97,9 @@ class Fit:
 def check_fit(model: FittedModel, contents: Contents, x: Float[np.ndarray, "n ..."]) -> Fit:
     if len(x) < FEWEST_RECORDS:
         raise CoreshotError(f"check: {len(x)} records are too few to compare; give at least {FEWEST_RECORDS}.")
+    refuse_survival(
+        model.study, "check", "where a person counts once a period, so means say little; look with `coreshot evaluate`."
+    )
     clients = _client_means(model.study, contents)
     assert isinstance(model.posterior, Sees)
     seen = np.asarray(model.posterior.seen(np.asarray(x)), np.float64)
@@ -111,15 +110,36 @@ def check_fit(model: FittedModel, contents: Contents, x: Float[np.ndarray, "n ..
     unlike = is_unlike_training(model, x)
     num_unlike = 0 if unlike is None else int(np.sum(unlike))
     lower = scipy.stats.beta.ppf(ALARM, max(num_unlike, 1), len(x) - num_unlike + 1)
-    nearest = differences[max(p_values, key=lambda name: (p_values[name], name))]
+    nearest = _nearest(differences)
     lost, unknown = _missing_columns(model.study, clients, np.asarray(x))
     is_far = num_unlike > 0 and bool(lower > LIMIT**-2)
-    return Fit(p_values, _name_columns(model.study, nearest), len(x), num_unlike, is_far, lost, unknown)
+    named = _name_columns(model.study, differences[nearest])
+    return Fit(p_values, named, len(x), num_unlike, is_far, lost, unknown, nearest)
+
+
+def _limit(size: int) -> float:
+    """In standard errors, beyond which the largest of so many differences is strange."""
+    return float(scipy.stats.norm.isf(ALARM / 2 / max(size, 1)))
+
+
+def _nearest(differences: Mapping[str, Float[np.ndarray, " seen"]]) -> str:
+    """All clients, where these are not refuted: it is the simplest statement. Else that from which the fewest inputs
+    differ, and of several that with the least largest difference."""
+
+    def strangeness(name: str) -> tuple[int, float, str]:
+        found = np.abs(differences[name])
+        return int(np.sum(found > _limit(len(found)))), float(np.max(found, initial=0.0)), name
+
+    return ALL if strangeness(ALL)[0] == 0 else min(differences, key=strangeness)
 
 
 def _client_means(study: Study, contents: Contents) -> dict[str, Means]:
     if isinstance(study.method, Glm):
-        return {client: Means.of_moments(one.linear) for client, one in contents.items()}
+        # A client that lacks a column has the mean of the others there, as new records without it have.
+        filling, polynomials = find_filling(contents, study.method.fills), study.method.polynomials(study.model)
+        num_inputs = int(np.prod(study.agreement.input_shape))
+        summaries = {client: one.summary(polynomials, filling) for client, one in contents.items()}
+        return {client: Means.of_moments(one.linear_moments(num_inputs)) for client, one in summaries.items()}
     if isinstance(study.method, Spectral):
         return {client: Means.of_moments(one) for client, one in contents.items()}
     raise CoreshotError(
@@ -156,7 +176,7 @@ def _places(study: Study) -> list[tuple[str, list[int]]]:
 
 def _name_columns(study: Study, differences: Float[np.ndarray, " seen"]) -> dict[str, float]:
     """The columns that differ most from the nearest client's, surely."""
-    limit = scipy.stats.norm.isf(ALARM / 2 / max(len(differences), 1))
+    limit = _limit(len(differences))
     largest = {name: float(max(differences[places], key=abs)) for name, places in _places(study)}
     named = sorted((name for name in largest if abs(largest[name]) > limit), key=lambda name: -abs(largest[name]))
     return {name: round(largest[name], 1) for name in named[:MAX_NAMED]}

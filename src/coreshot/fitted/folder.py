@@ -66,9 +66,14 @@ class ModelFolder:
             raise CoreshotError(f"{self.path}: was adapted to a site, and has no coresets; use the federation's model.")
         return {client: (self.path / "coresets" / f"{client}.coreset").read_bytes() for client in self.clients}
 
+    @property
+    def posterior(self) -> str:
+        """The name of its file, which has the hash of what is in it."""
+        return str(_values(self.path)["posterior"])
+
     def load(self) -> FittedModel:
         study = self.study_file.study
-        file = self.path / _values(self.path)["posterior"]
+        file = self.path / self.posterior
         if not file.is_file():
             raise CoreshotError(f"{self.path}: {file.name} is missing; fit the model again.")
         posterior = read_posterior(study, file.read_bytes(), str(file))

@@ -1,4 +1,4 @@
-"""A model that was adapted at a site, as a folder that `predict`, `evaluate`, `check` and `export` read.
+"""A model that was adapted at a site, as a folder that `predict`, `evaluate` and `export` read.
 
 It has no coresets: nobody can be added to it or forgotten in it. Adapt the federation's model again instead. It is made
 of the site's own records, without noise, so it stays where they are.

@@ -1,14 +1,18 @@
 """A model's card, in Markdown, from what its folder says: who, from how many records, with which promise, its limits.
 
-After Mitchell et al., "Model Cards for Model Reporting", 2019.
+After Mitchell et al., "Model Cards for Model Reporting", 2019. The folder of a model says nothing of what was in it
+before, so that a client that was forgotten leaves no trace; what changed is told from an earlier card, if one was kept.
 """
 
 from __future__ import annotations
 
+import datetime
+import re
 from collections.abc import Iterator
 from typing import Any
 
 from coreshot.data.schema import Table
+from coreshot.errors import CoreshotError
 from coreshot.fitted.folder import ModelFolder
 from coreshot.fitted.model import read_messages
 from coreshot.methods.protocol import Claims
@@ -16,10 +20,52 @@ from coreshot.privacy.promise import promise
 from coreshot.study import Study
 from coreshot.wire.messages import read_header
 
+CLIENT_ROW = re.compile(r"^\| (?P<client>(?:[^|\\]|\\.)+) \| (?P<records>[\d,]*) \|")
+HEADING = "| client | records, as it says | agreement with the others | what it released |"
+POSTERIOR, STUDY = "- Numbers: ", "- Study: "
 
-def model_card(folder: ModelFolder, measures: dict[str, str] | None = None, source: str = "") -> str:
-    """`measures` are those of `coreshot evaluate` on records of `source`."""
-    return "\n".join(_lines(folder, measures, source)) + "\n"
+
+def model_card(
+    folder: ModelFolder, measures: dict[str, str] | None = None, source: str = "", earlier: str | None = None
+) -> str:
+    """`measures` are those of `coreshot evaluate` on records of `source`; `earlier`: a card of the model as it was."""
+    text = "\n".join(_lines(folder, measures, source)) + "\n"
+    return text if earlier is None else text + "\n".join(_changes(earlier, text)) + "\n"
+
+
+def _clients_of(card: str) -> dict[str, str]:
+    """Each with the records that it says, by its name as it stands in the card."""
+    _, found, table = card.partition(HEADING)
+    if not found:
+        raise CoreshotError(
+            "export --since: is no card of a model; give one that `coreshot export --card` has written."
+        )
+    rows = (CLIENT_ROW.match(line) for line in table.partition("\n\n")[0].splitlines()[2:])
+    return {row["client"]: row["records"] for row in rows if row is not None}
+
+
+def _changes(earlier: str, now: str) -> Iterator[str]:
+    before, after = _clients_of(earlier), _clients_of(now)
+    yield from ("", "## What changed since the earlier card", "")
+    said = [
+        *(
+            f"{client} was added, with {after[client] or 'no number of'} records"
+            for client in sorted(set(after) - set(before))
+        ),
+        *(f"{client} is no longer in it" for client in sorted(set(before) - set(after))),
+        *(
+            f"{client} has another file: {before[client]} records before, {after[client]} now"
+            for client in sorted(set(before) & set(after))
+            if before[client] != after[client]
+        ),
+    ]
+    for mark, what in ((STUDY, "the study is another one"), (POSTERIOR, "the numbers of the model are others")):
+        lines = [next((line for line in card.splitlines() if line.startswith(mark)), "") for card in (earlier, now)]
+        if lines[0] != lines[1]:
+            said.append(
+                f"{what}: {lines[0].removeprefix(mark) or 'not said'} before, {lines[1].removeprefix(mark)} now"
+            )
+    yield from (f"- {line}." for line in said or ["Nothing: the same clients, and the same numbers"])
 
 
 def _lines(folder: ModelFolder, measures: dict[str, str] | None, source: str) -> Iterator[str]:
@@ -27,7 +73,11 @@ def _lines(folder: ModelFolder, measures: dict[str, str] | None, source: str) ->
     terms = study.agreement
     yield f"# Model of the study {_plain(terms.task)}"
     yield ""
-    yield f"- Study: `{study.hash}`"
+    yield f"{STUDY}`{study.hash}`"
+    file = folder.path / "model.toml"
+    written = datetime.datetime.fromtimestamp(file.stat().st_mtime, datetime.UTC).date()
+    yield f"{POSTERIOR}`{folder.posterior}`"
+    yield f"- Written: {written} (the date of model.toml)"
     yield f"- Predicts: {_target(study)}"
     yield f"- From: {_inputs(study)}"
     yield f"- Method: {type(study.method).__name__}, one file from each client"
@@ -86,7 +136,7 @@ def _clients(folder: ModelFolder, study: Study) -> Iterator[str]:
             claim = study.method.claim(content)
             if claim.num_records:
                 counts[client] = claim.num_records
-    yield "| client | records, as it says | agreement with the others | what it released |"
+    yield HEADING
     yield "|---|---:|---|---|"
     for client in folder.clients:
         releases = read_header(coresets[client])["releases"] if client in coresets else None

@@ -16,7 +16,9 @@ from coreshot.data.schema import Classes, Quantity
 from coreshot.errors import CoreshotError
 from coreshot.fitted.calibration import INTERVAL
 from coreshot.fitted.model import FittedModel
+from coreshot.fitted.survival import curves
 from coreshot.fitted.unlike import LIMIT, is_unlike_training
+from coreshot.glm.count_predictions import count_interval
 from coreshot.types import Predictive
 
 PREDICTED, UNCERTAINTY, UNLIKE = "predicted", "uncertainty of the model", "unlike the training data"
@@ -50,10 +52,12 @@ def tabulate_predictions(
     model: FittedModel, x: np.ndarray, ids: Mapping[str, Sequence[str]] | None = None
 ) -> PredictionTable:
     """`ids` is the column that names the records; without it they are numbered as in the file."""
-    ids = ids or {"record": [str(line) for line in range(1, len(x) + 1)]}
-    predicted, unlike = model.predict(x), is_unlike_training(model, x)
     target = model.study.target
     assert target is not None  # else there was no file to read
+    if isinstance(target, Classes) and target.ends:
+        return _tabulate_survival(model, x[:: len(target.ends)], target, ids)
+    ids = ids or _numbered(len(x))
+    predicted, unlike = model.predict(x), is_unlike_training(model, x)
     columns = _class_columns(target, predicted) if isinstance(target, Classes) else _quantity_columns(target, predicted)
     if model.posterior.is_point_estimate:
         del columns[UNCERTAINTY]  # it would be 0, as if the model were certain
@@ -65,6 +69,26 @@ def tabulate_predictions(
     if set(ids) == {"record"}:
         meanings["record"] = "the number of the record in your file; the first one after the header is 1."
     meanings |= {name: _meaning(name, target) for name in columns}
+    return PredictionTable({**{name: list(cells) for name, cells in ids.items()}, **columns}, meanings, _count(unlike))
+
+
+def _numbered(size: int) -> dict[str, list[str]]:
+    return {"record": [str(line) for line in range(1, size + 1)]}
+
+
+def _tabulate_survival(
+    model: FittedModel, x: np.ndarray, target: Classes, ids: Mapping[str, Sequence[str]] | None
+) -> PredictionTable:
+    """`x` has one record for each person."""
+    ids, survival, unlike = ids or _numbered(len(x)), curves(model, x), is_unlike_training(model, x)
+    names = [f"without {target.name} until {end:g}" for end in target.ends]
+    columns = {name: [f"{value:.3f}" for value in column] for name, column in zip(names, survival.T, strict=True)}
+    meanings = {name: _id_meaning(cells) for name, cells in ids.items()}
+    for name, end in zip(names, target.ends, strict=True):
+        what = f"the probability that {target.name} is not {target.classes[1]} until {target.time} is {end:g}"
+        meanings[name] = f"{what}, between 0 and 1."
+    if unlike is not None:
+        columns[UNLIKE], meanings[UNLIKE] = ["yes" if one else "no" for one in unlike], _meaning(UNLIKE, target)
     return PredictionTable({**{name: list(cells) for name, cells in ids.items()}, **columns}, meanings, _count(unlike))
 
 
@@ -97,6 +121,10 @@ def _quantity_columns(target: Quantity, predicted: Predictive) -> dict[str, list
         target.in_units(np.asarray(part), is_deviation=True)[:, 0]
         for part in (predicted.epistemic, predicted.aleatoric)
     )
+    if target.counts:
+        low, high = count_interval(mean, np.hypot(epistemic, aleatoric), INTERVAL)
+        parts = {PREDICTED: mean, "low 90%": low, "high 90%": high, UNCERTAINTY: epistemic}
+        return {name: [f"{value:.6g}" for value in values] for name, values in parts.items()}
     reach = scipy.stats.norm.ppf(0.5 + INTERVAL / 2) * np.hypot(epistemic, aleatoric)
     parts = {PREDICTED: mean, "low 90%": mean - reach, "high 90%": mean + reach, UNCERTAINTY: epistemic}
     return {name: [f"{value:.6g}" for value in values] for name, values in parts.items()}

@@ -4,8 +4,8 @@ Everything is done for standardised features (`Polynomials.standard_basis` of al
 features (inputs, products of two, higher degrees) has a prior precision of its own, found by maximal evidence (MacKay,
 "Bayesian Interpolation", 1992), so that products count only where they explain something.
 
-A quantity: Bayesian linear regression, exact. Classes: `coreshot.glm.logistic`, with the likelihood of
-`coreshot.glm.class_likelihood`.
+A quantity: Bayesian linear regression, exact. Classes and counts: `coreshot.glm.logistic`, with the likelihood of
+`coreshot.glm.class_likelihood` or `coreshot.glm.counts`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import scipy.linalg
 import scipy.stats
 from jaxtyping import Float, Int
 
-from coreshot.glm.class_likelihood import stack
+from coreshot.glm.counts import join_sites
 from coreshot.glm.logistic import balance, find_mode, find_precisions
 from coreshot.glm.polynomials import Polynomials
 from coreshot.glm.summary import Summary
@@ -169,7 +169,7 @@ def _usual(centred: Centred, root: Float[np.ndarray, "slopes slopes"]) -> float:
 
 
 def _fit_classes(centred: Centred, sums: Summary, basis: np.ndarray, like: Head | None) -> Head:
-    likelihood = stack([site.in_basis(basis) for site in sums.sites])
+    likelihood = join_sites(sums.num_outputs, [site.in_basis(basis) for site in sums.sites])
     if like is None:
         precisions, start = find_precisions(likelihood, centred.groups)
         log_ridges = np.log(precisions)
@@ -181,7 +181,7 @@ def _fit_classes(centred: Centred, sums: Summary, basis: np.ndarray, like: Head 
     intercepts = balance(likelihood, mode.weights)
     leverage_root = _inverse(_factor(centred.gram, np.exp(log_ridges)[centred.groups]))
     usual = _usual(centred, leverage_root)
-    shares = tuple((centred.label_sums / np.sum(centred.label_sums)).tolist())
+    shares = () if sums.num_outputs == 1 else tuple((centred.label_sums / np.sum(centred.label_sums)).tolist())
     return Head(
         basis,
         mode.weights[1:],

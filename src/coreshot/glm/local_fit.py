@@ -31,6 +31,10 @@ class LocalFit:
     weights: Float[np.ndarray, "d logits"]
     gradient: Float[np.ndarray, "d logits"]  # of the site's log likelihood at these weights
 
+    @property
+    def largest_label(self) -> float:
+        return 1.0
+
     def correct(self, site: SiteClasses) -> SiteClasses:
         return site.corrected(self.weights, self.gradient)
 

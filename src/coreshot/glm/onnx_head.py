@@ -62,3 +62,13 @@ def add_probabilities(graph: Graph, mean: str, variance: str, head: Head, of_sit
 def add_quantity(graph: Graph, mean: str, variance: str, noise_variance: float) -> Outputs:
     deviation = graph.add("Sqrt", graph.add("Add", variance, graph.constant(noise_variance)))
     return {"mean": mean, "deviation": deviation}
+
+
+def add_count(graph: Graph, mean: str, variance: str, of_site: float, largest_count: float) -> Outputs:
+    """As `count_predictions.predict_counts`, on the study's scale."""
+    half = graph.constant(2 / largest_count)
+    rate = graph.add("Exp", graph.add("Add", mean, graph.constant(of_site / 2)))
+    spread = graph.add("Sub", graph.add("Exp", variance), graph.constant(1.0))
+    total = graph.add("Add", rate, graph.add("Mul", graph.add("Mul", rate, rate), spread))
+    scaled = graph.add("Sub", graph.add("Mul", rate, half), graph.constant(1.0))
+    return {"mean": scaled, "deviation": graph.add("Mul", graph.add("Sqrt", total), half)}

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 import scipy.linalg
@@ -27,8 +28,11 @@ import scipy.optimize
 import scipy.special
 from jaxtyping import Float, Int
 
+from coreshot.glm.counts import LARGEST_LOG_RATE
 from coreshot.glm.head import Head
 from coreshot.types import Kind
+
+Outcome = Kind | Literal["count"]
 
 Slopes = Float[np.ndarray, "slopes logits"]
 Features = Float[np.ndarray, "n slopes"]
@@ -38,7 +42,6 @@ NUM_FOLDS = 10
 MAX_CHECKED = 4_000  # records of the cross-validation
 MAX_STEPS = 100
 NUM_RESAMPLES = 500
-PRIOR_RECORDS = 20.0  # the weight of the federation's noise in the site's
 
 
 @dataclass(frozen=True)
@@ -94,7 +97,7 @@ class _Fit:
 
 
 def personalise(
-    kind: Kind,
+    kind: Outcome,
     head: Head,
     groups: Int[np.ndarray, " slopes"],
     features: Features,
@@ -119,7 +122,7 @@ def _weigh(log_probs: Float[np.ndarray, "n candidates"]) -> Float[np.ndarray, " 
 
 @dataclass(frozen=True)
 class _Site:
-    kind: Kind
+    kind: Outcome
     head: Head
     groups: Int[np.ndarray, " slopes"]
     features: Features
@@ -139,6 +142,8 @@ class _Site:
         scores = fitted.scores(self.features[rows])
         if self.kind == "regression":
             return -0.5 * np.sum((self.y[rows] - scores) ** 2, axis=1) / self.head.noise_variance
+        if self.kind == "count":
+            return np.sum(self.y[rows] * scores - _rates(scores), axis=1)
         return np.sum(self.y[rows] * log_probabilities(scores), axis=1)
 
     def _prior(self, candidate: Candidate) -> _Prior:
@@ -182,6 +187,9 @@ class _Site:
         if self.kind == "regression":
             error = (scores - y) / self.head.noise_variance
             return 0.5 * float(np.sum((scores - y) * error)), error
+        if self.kind == "count":
+            rates = _rates(scores)
+            return float(np.sum(rates - y * scores)), rates - y
         logs = log_probabilities(scores)
         return -float(np.sum(y * logs)), (np.exp(logs) - y)[:, -scores.shape[1] :]
 
@@ -216,8 +224,14 @@ class _Site:
     def _curvature(self, scores: Float[np.ndarray, "n logits"]) -> Float[np.ndarray, "n logits"]:
         if self.kind == "regression":
             return np.full_like(scores, 1 / self.head.noise_variance)
+        if self.kind == "count":
+            return _rates(scores)
         probabilities = np.exp(log_probabilities(scores))[:, -scores.shape[1] :]
         return probabilities * (1 - probabilities)
+
+
+def _rates(scores: Float[np.ndarray, "n logits"]) -> Float[np.ndarray, "n logits"]:
+    return np.exp(np.minimum(scores, LARGEST_LOG_RATE))
 
 
 def log_probabilities(scores: Float[np.ndarray, "n logits"]) -> Float[np.ndarray, "n classes"]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 from jaxtyping import Float
 
+from coreshot.glm.counts import to_counts
 from coreshot.glm.head import fit_head
 from coreshot.glm.personal import Personal, personalise
 from coreshot.glm.polynomials import Polynomials
@@ -23,10 +24,14 @@ def personalise_among(
     others: Summary,
     x: Float[np.ndarray, "n inputs"],
     y: Float[np.ndarray, "n outputs"],
+    largest_count: float | None = None,
 ) -> Personal:
     """`x` as the model sees it: moved inside limits, and filled in."""
     detail: Detail = "moments" if model.kind == "regression" else "groups" if model.num_outputs == 2 else "classes"
-    whole = fit_head(polynomials, add_summaries([others, sum_records(model, polynomials, x, y).summary(detail)]))
+    own = sum_records(model, polynomials, x, y, largest_count).summary(detail)
+    whole = fit_head(polynomials, add_summaries([others, own]))
     prior = fit_head(polynomials, others, like=whole, same_basis=True)
     features = (polynomials(x) @ whole.basis)[:, 1:]
+    if largest_count:
+        return personalise("count", prior, polynomials.groups, features, to_counts(y, largest_count))
     return personalise(model.kind, prior, polynomials.groups, features, y)

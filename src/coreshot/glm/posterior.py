@@ -11,10 +11,11 @@ import scipy.special
 from jaxtyping import Array, Float
 
 from coreshot.errors import CoreshotError
+from coreshot.glm.count_predictions import log_prob_of_counts, predict_counts
 from coreshot.glm.filling import NOT_FILLED, Filling, Pairs
 from coreshot.glm.head import Head
 from coreshot.glm.logistic import damp
-from coreshot.glm.onnx_head import add_features, add_probabilities, add_quantity, add_scores
+from coreshot.glm.onnx_head import add_count, add_features, add_probabilities, add_quantity, add_scores
 from coreshot.glm.personal_among import personalise_among
 from coreshot.glm.polynomials import Polynomials
 from coreshot.glm.site import sorted_records
@@ -42,6 +43,7 @@ class GlmPosterior:
     filling: Filling = NOT_FILLED
     limits: Limits | None = None  # inside which new records are moved
     new_site: Head | None = None  # the head for a site that did not take part; None: a model of before
+    largest_count: float | None = None  # the target is a count, at most so large on the study's scale
     is_at_new_site: bool = False  # it is this one's, and intervals and probabilities allow for how sites differ
 
     @classmethod
@@ -138,19 +140,23 @@ class GlmPosterior:
         """At a site that has these records; `others` are the sums of all other sites."""
         x, y = sorted_records(points)
         seen = self.seen(x)
-        found = personalise_among(model, self.polynomials, others, seen, y)
+        found = personalise_among(model, self.polynomials, others, seen, y, self.largest_count)
         return replace(self, head=found.head, new_site=None), found.own_share
 
     def add_to_graph(self, graph: Graph, x: str) -> Outputs:
         flat, size = graph.flatten(x), int(np.prod(graph.input_shape))
         features = add_features(graph, flat, size, self.polynomials, self.filling, self.limits, self.head)
         mean, variance = add_scores(graph, features, self.head, self._new_site_variance)
+        if self.largest_count:
+            return add_count(graph, mean, variance, self._new_site_variance, self.largest_count)
         if self.kind == "regression":
             return add_quantity(graph, mean, variance, self._noise_variance)
         return add_probabilities(graph, mean, variance, self.head, self._new_site_variance)
 
     def predict(self, x: Float[Array | np.ndarray, "n ..."]) -> Predictive:
         mean, variance = self.scores(np.asarray(x))
+        if self.largest_count:
+            return predict_counts(mean, variance, self._new_site_variance, self.largest_count)
         if self.kind == "regression":
             noise = np.full_like(mean, np.sqrt(self._noise_variance))
             return Predictive(mean, np.sqrt(variance), noise)
@@ -169,6 +175,8 @@ class GlmPosterior:
         y = np.asarray(points.y, np.float64)
         if self.kind == "classification":
             return np.sum(y * self._log_probabilities(mean, variance), axis=1)
+        if self.largest_count:
+            return log_prob_of_counts(y, mean, variance, self._new_site_variance, self.largest_count)
         total = variance + self._noise_variance
         return np.sum(-0.5 * (np.log(2 * np.pi * total) + (y - mean) ** 2 / total), axis=1)
 

@@ -73,7 +73,7 @@ def read_site(
     where: str,
 ) -> SiteMessage:
     own = decode_summary(codes, polynomials, num_outputs, fit.correct if fit else None, where)
-    _check_weight(own, where)
+    _check_weight(own, fit.largest_label if fit else 1.0, where)
     center, scale = arrays["center"], arrays["scale"]
     inputs = Polynomials(polynomials.terms[: len(center)])
     linear = own.linear_part(len(center)).in_inputs(inputs, center, scale)
@@ -112,10 +112,10 @@ def _num_columns(code: bytes, size: int) -> int:
     return int(np.clip(coded_columns(code), size, size + MAX_GROUPS - 1))
 
 
-def _check_weight(summary: Summary, where: str) -> None:
-    """A record changes the gradient by at most its features, in the exact one and in that of Gaussian classes."""
+def _check_weight(summary: Summary, largest_label: float, where: str) -> None:
+    """A record changes the gradient by at most its features (times a count), in the exact and in the Gaussian one."""
     count, squares = summary.num_examples, np.diag(summary.gram)
-    most = 2 * np.sqrt(count * squares) + 1e-3 * count
+    most = (2 * np.sqrt(count * squares) + 1e-3 * count) * largest_label
     if any(np.any(np.abs(site.correction) > most[:, None]) for site in summary.sites):
         raise CoreshotError(f"{where}: its fit has more weight than {count:,.0f} records give; distill it again.")
 

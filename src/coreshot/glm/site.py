@@ -9,6 +9,7 @@ from typing import Literal
 import numpy as np
 from jaxtyping import Float, Int
 
+from coreshot.glm.counts import fit_counts_locally, to_counts
 from coreshot.glm.local_fit import LocalFit, fit_locally
 from coreshot.glm.polynomials import Polynomials, deviations
 from coreshot.glm.score_groups import group_by_score, join_all, num_groups_of
@@ -45,13 +46,18 @@ class SiteSums:
 
 
 def sum_records(
-    model: Model, polynomials: Polynomials, x: Float[np.ndarray, "n inputs"], y: Float[np.ndarray, "n outputs"]
+    model: Model,
+    polynomials: Polynomials,
+    x: Float[np.ndarray, "n inputs"],
+    y: Float[np.ndarray, "n outputs"],
+    largest_count: float | None = None,
 ) -> SiteSums:
-    """The fit is in float32, as the server will read it."""
+    """The fit is in float32, as the server will read it. largest_count: y are counts, at most so large."""
     parts = [slice(first, first + CHUNK) for first in range(0, len(x), CHUNK)]
     if model.kind == "regression":
         moments = np.asarray(sum(collect_moments(polynomials(x[part]), y[part]) for part in parts))
-        return SiteSums(moments, (), np.zeros((0, 0, 0)), None, model.num_outputs)
+        own = largest_count and fit_counts_locally(polynomials, x, to_counts(y, largest_count), largest_count)
+        return SiteSums(moments, (), np.zeros((0, 0, 0)), own or None, model.num_outputs)
     labels = np.argmax(y, axis=1)
     fit = fit_locally(polynomials, x, labels, model.num_outputs)
     sent = LocalFit(*(array.astype(np.float32).astype(np.float64) for array in (fit.weights, fit.gradient)))

@@ -18,7 +18,8 @@ from dataclasses import replace
 import numpy as np
 from jaxtyping import Float, Int
 
-from coreshot.glm.class_likelihood import SiteClasses, stack
+from coreshot.glm.class_likelihood import SiteClasses
+from coreshot.glm.counts import join_sites
 from coreshot.glm.head import Head, inverse_factor
 from coreshot.glm.logistic import PRIOR_FACTORS, find_mode, find_precisions
 
@@ -26,7 +27,8 @@ from coreshot.glm.logistic import PRIOR_FACTORS, find_mode, find_precisions
 def fit_with_sites(head: Head, sites: Sequence[SiteClasses], groups: Int[np.ndarray, " slopes"]) -> Head:
     """`head` is that of all records alike; sites' features are raw."""
     standard = [site.in_basis(head.basis) for site in sites]
-    likelihood = stack([_with_own_feature(site, place, len(sites)) for place, site in enumerate(standard)])
+    own = [_with_own_feature(site, place, len(sites)) for place, site in enumerate(standard)]
+    likelihood = join_sites(len(head.class_shares) or 1, own)
     own_group = int(groups.max()) + 1
     every = np.append(groups, np.full(len(sites), own_group))
     precisions, start = find_precisions(likelihood, every, (*PRIOR_FACTORS[:own_group], 1.0))

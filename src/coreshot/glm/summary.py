@@ -19,6 +19,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from coreshot.glm.class_likelihood import SiteClasses
+from coreshot.glm.counts import site_of_counts
 from coreshot.glm.polynomials import Polynomials
 from coreshot.glm.score_groups import join_all
 from coreshot.spectral.coreset import Moments
@@ -44,9 +45,11 @@ class Summary:
     def from_moments(
         cls, moments: Float[np.ndarray, "entries entries"], num_outputs: int, correct: Correct | None
     ) -> Summary:
-        """Of one site: one covariance for all classes, or a regression, which has no classes to correct."""
+        """Of one site: one covariance for all classes, counts, or a quantity, which has nothing to correct."""
         if correct is None:
             return cls(moments, (), num_outputs)
+        if num_outputs == 1:
+            return cls(moments, (correct(site_of_counts(moments)),), num_outputs)
         return cls(moments, (correct(SiteClasses.from_moments(moments, num_outputs)),), num_outputs)
 
     def in_inputs(

@@ -29,16 +29,25 @@ from jaxtyping import Array, Float
 
 from coreshot.config import Count, NonNegativeInt, Positive, settings
 from coreshot.errors import CoreshotError
+from coreshot.glm.counts import CountFit
 from coreshot.glm.filling import Filling
 from coreshot.glm.head import fit_head
 from coreshot.glm.local_fit import LocalFit
+from coreshot.glm.message_size import (
+    BYTES_PER_ENTRY,
+    choose_details,
+    class_bytes,
+    code_length,
+    detail_of,
+    fit_bytes,
+    num_logits_of_classes,
+)
 from coreshot.glm.new_site import fit_new_site
 from coreshot.glm.polynomials import Polynomials, choose_terms
 from coreshot.glm.posterior import GlmPosterior
 from coreshot.glm.received import LARGEST, SiteMessage, add_sites, decode_summary, find_filling, find_limits, read_site
 from coreshot.glm.score_groups import MAX_GROUPS, MIN_RECORDS
 from coreshot.glm.site import CHUNK, Detail, SiteSums, center_and_scale, sorted_records, sum_records
-from coreshot.glm.summary import Summary
 from coreshot.glm.winsorising import TAIL, Limits
 from coreshot.inference.protocol import Info
 from coreshot.methods.one_round import OneRoundMethod, answer_each, check_arrived, exchange_once
@@ -52,14 +61,12 @@ from coreshot.wire.messages import Message
 
 ADDITIONAL = 48  # features beside the inputs, at least
 TYPICAL_DIMENSION = 128  # features in all, where the inputs leave room for them
-BYTES_PER_ENTRY = 1.3  # of a coded matrix, about
 COARSEST, FINEST = 2, 14  # steps are 2^-2 to 2^-14 of what is new in a column
 FIRST_FINENESS = 6
 LABEL_BITS = 6  # labels are so many bits finer than features: there are few, and base rates follow from them
 NUMBER_BITS = 30  # the constant is so fine: all means are relative to the number of records
 MAX_CHECKED = 5_000  # records on which the loss is measured
 SMALLEST_SCALE = 1e-6  # of an input at a site
-FILE_BYTES = 38_000  # of more than two classes' matrices and fit; a site that needs more sends one matrix for all
 UNUSED = frozenset({"curvature", "shares", "offset"})  # arrays of messages of before
 
 
@@ -85,6 +92,7 @@ class Glm(OneRoundMethod):
     products: tuple[NonNegativeInt, ...] | None = None  # inputs that are multiplied with others; None: all
     fills: tuple[tuple[NonNegativeInt, NonNegativeInt], ...] = ()  # inputs that are filled in, each with its indicator
     winsorise: bool = False  # whether cells of `powers` far from the others are moved to a limit
+    largest_count: Positive | None = None  # the target is a count, at most so large; a study file knows it
 
     def releases(self, model: Model) -> tuple[Release, ...]:
         sums = "sums of products of all pairs of the records' features and labels"
@@ -94,6 +102,8 @@ class Glm(OneRoundMethod):
                 "records with similar scores)"
             )
             sums = f"{sums}, for each class {groups}, and a logistic regression of the records with its gradient"
+        if self.largest_count:
+            sums += ", and a Poisson regression of the records with its gradient"
         if self.winsorise:
             sums += f"; of each number two limits, from its {TAIL:.0%} and {1 - TAIL:.0%} quantiles"
         return (Release("statistics", sums),)
@@ -125,7 +135,7 @@ class Glm(OneRoundMethod):
 
     def cost(self, model: Model, clients: Sequence[int]) -> MethodCost:
         size = len(self.polynomials(model).terms) + 1
-        columns, logits = size + model.num_outputs, _num_logits(model)
+        columns, logits = size + model.num_outputs, self._num_logits(model)
         fit = 320.0 * logits * size if logits else 0.0  # 80 steps of L-BFGS, forward and back
         return MethodCost(
             f"sums over {max(clients):,} records",
@@ -138,13 +148,13 @@ class Glm(OneRoundMethod):
         )
 
     def _example_message(self, size: int, model: Model, num_records: int) -> Message:
-        logits = _num_logits(model)
-        lengths = {"moments": _code_length(size + model.num_outputs)}
-        if logits == 1:
+        logits, of_classes = self._num_logits(model), num_logits_of_classes(model)
+        lengths = {"moments": code_length(size + model.num_outputs)}
+        if of_classes == 1:
             num_groups = min(max(num_records // 2 // MIN_RECORDS, 1), MAX_GROUPS)
-            lengths = dict.fromkeys(("class_0", "class_1"), _code_length(size + num_groups - 1))
-        elif logits and model.num_outputs * _code_length(size) <= _class_bytes(size, model):
-            lengths = {f"class_{label}": _code_length(size) for label in range(model.num_outputs)}
+            lengths = dict.fromkeys(("class_0", "class_1"), code_length(size + num_groups - 1))
+        elif of_classes and model.num_outputs * code_length(size) <= class_bytes(size, model):
+            lengths = {f"class_{label}": code_length(size) for label in range(model.num_outputs)}
         if self.max_bytes is not None:
             lengths = {"moments": min(self.max_bytes, sum(lengths.values()))}
         plain = {name: jnp.zeros(shape) for name, shape in _shapes(size, model, self.winsorise).items()}
@@ -176,7 +186,7 @@ class Glm(OneRoundMethod):
         x, y, limits = self.prepared_records(points)
         center, scale = center_and_scale(x)
         x = (x - center) / scale  # rounding is relative to what a site's own records spread
-        sums = sum_records(model, polynomials, x, y)
+        sums = sum_records(model, polynomials, x, y, self.largest_count)
         codes, loss = self._coded(model, polynomials, sums, x[:: -(-len(x) // MAX_CHECKED)])
         fit = sums.fit or LocalFit(*2 * (np.zeros((polynomials.dimension, 0)),))
         plain = {"weights": fit.weights, "gradient": fit.gradient, "center": center, "scale": scale}
@@ -203,9 +213,9 @@ class Glm(OneRoundMethod):
         """As much detail as has few enough bytes; and what rounding changes."""
         if model.kind == "regression":
             return self._rounded(model, polynomials, sums, "moments", x, self.max_bytes)
-        most, least, limit = _details(polynomials.dimension, model)
+        most, least, limit = choose_details(polynomials.dimension, model)
         if self.max_bytes is not None:
-            limit = min(limit, self.max_bytes - _fit_bytes(polynomials.dimension, model))
+            limit = min(limit, self.max_bytes - fit_bytes(polynomials.dimension, model))
         found = self._rounded(model, polynomials, sums, most, x, None)
         if _size(found[0]) <= limit:
             return found
@@ -221,7 +231,8 @@ class Glm(OneRoundMethod):
         max_bytes: int | None,
     ) -> tuple[dict[str, bytes], float]:
         """The coarsest code within the tolerance, or the finest within max_bytes; and what it changes."""
-        truth = GlmPosterior(polynomials, model.kind, fit_head(polynomials, sums.summary(detail)))
+        head = fit_head(polynomials, sums.summary(detail))
+        truth = GlmPosterior(polynomials, model.kind, head, largest_count=self.largest_count)
         factors = {name: triangular_factor(matrix) for name, matrix in sums.matrices(detail).items()}
         correct = sums.fit.correct if sums.fit else None
 
@@ -249,9 +260,9 @@ class Glm(OneRoundMethod):
     def read(self, model: Model, client: str, message: Message) -> SiteMessage:
         where, polynomials = f"client {client}, round {message.round}, {message.kind}", self.polynomials(model)
         arrays = {name: array for name, array in message.arrays.items() if name not in UNUSED}
-        shapes = _shapes(polynomials.dimension, model, self.winsorise)
+        shapes = _shapes(polynomials.dimension, self._num_logits(model), model, self.winsorise)
         coded = [name for name in arrays if name not in shapes]
-        classes = {f"class_{label}" for label in range(model.num_outputs if _num_logits(model) else 0)}
+        classes = {f"class_{label}" for label in range(model.num_outputs if num_logits_of_classes(model) else 0)}
         is_known = set(coded) == {"moments"} or (classes and set(coded) == classes)
         if message.kind != "glm" or not is_known or not set(shapes) <= set(arrays):
             raise CoreshotError(
@@ -268,9 +279,17 @@ class Glm(OneRoundMethod):
         is_inverted = self.winsorise and np.any(found["limits"][0] > found["limits"][1])
         if is_large or is_inverted or np.min(found["scale"]) < SMALLEST_SCALE or found["loss"][0] < 0:
             raise CoreshotError(f"{where}: a number in it is out of range; distill it again.")
-        fit = LocalFit(found["weights"], found["gradient"]) if _num_logits(model) else None
+        fit = self._fit(found) if self._num_logits(model) else None
         codes = {name: np.asarray(arrays[name]).tobytes() for name in coded}
         return read_site(codes, found, polynomials, model.num_outputs, fit, where)
+
+    def _fit(self, arrays: Mapping[str, np.ndarray]) -> LocalFit:
+        if self.largest_count:
+            return CountFit(arrays["weights"], arrays["gradient"], self.largest_count)
+        return LocalFit(arrays["weights"], arrays["gradient"])
+
+    def _num_logits(self, model: Model) -> int:
+        return 1 if self.largest_count else num_logits_of_classes(model)
 
     def claim(self, content: SiteMessage) -> Claim:
         return Claim(content.num_examples, content.largest_input)
@@ -281,11 +300,11 @@ class Glm(OneRoundMethod):
         center, scale = center_and_scale(x)
         moved = (x - center) / scale
         read = content.summary(polynomials)
-        exact = sum_records(model, polynomials, moved, y).summary(_detail(read))
+        exact = sum_records(model, polynomials, moved, y, self.largest_count).summary(detail_of(read))
         truth = fit_head(polynomials, exact.in_inputs(polynomials, center, scale))
         changed = fit_head(polynomials, read, like=truth)
-        before, after = (GlmPosterior(polynomials, model.kind, head) for head in (truth, changed))
-        return _changes(before, after, x)
+        before = GlmPosterior(polynomials, model.kind, truth, largest_count=self.largest_count)
+        return _changes(before, replace(before, head=changed), x)
 
     def receive(self, key: PRNGKey, model: Model, state: GlmState, replies: Mapping[str, SiteMessage]) -> GlmState:
         arrived = check_arrived(replies, state.clients)
@@ -305,7 +324,8 @@ class Glm(OneRoundMethod):
         limits = find_limits(state.sites) if self.winsorise else None
         head = fit_head(state.polynomials, add_sites(state.sites, state.polynomials, filling))
         new_site = fit_new_site(head, state.sites, state.polynomials, filling)
-        return GlmPosterior(state.polynomials, model.kind, head, filling, limits, new_site), {}
+        known = GlmPosterior(state.polynomials, model.kind, head, filling, limits, new_site)
+        return replace(known, largest_count=self.largest_count), {}
 
     def adapt(
         self, model: Model, state: GlmState, posterior: GlmPosterior, points: Points
@@ -313,48 +333,15 @@ class Glm(OneRoundMethod):
         return posterior.adapted_to(model, points, add_sites(state.sites, state.polynomials, posterior.filling))
 
     def load_posterior(self, model: Model, shared_key: PRNGKey, arrays: Mapping[str, np.ndarray]) -> GlmPosterior:
-        return GlmPosterior.from_arrays(self.polynomials(model), model.kind, arrays, self.fills)
+        found = GlmPosterior.from_arrays(self.polynomials(model), model.kind, arrays, self.fills)
+        return replace(found, largest_count=self.largest_count)
 
 
-def _shapes(size: int, model: Model, winsorise: bool) -> dict[str, tuple[int, ...]]:
+def _shapes(size: int, num_logits: int, model: Model, winsorise: bool) -> dict[str, tuple[int, ...]]:
     """Of the arrays of a message that are not coded."""
-    each, inputs = (size, _num_logits(model)), (int(np.prod(model.input_shape)),)
+    each, inputs = (size, num_logits), (int(np.prod(model.input_shape)),)
     limits: dict[str, tuple[int, ...]] = {"limits": (2, *inputs)} if winsorise else {}
     return {"center": inputs, "scale": inputs, "weights": each, "gradient": each, "loss": (1,), **limits}
-
-
-def _class_bytes(size: int, model: Model) -> int:
-    """What the fit leaves for the matrices of more than two classes."""
-    return FILE_BYTES - _fit_bytes(size, model)
-
-
-def _fit_bytes(size: int, model: Model) -> int:
-    """Two float32 arrays."""
-    return 2 * 4 * size * _num_logits(model)
-
-
-def _details(size: int, model: Model) -> tuple[Detail, Detail, float]:
-    """The most and the least detail of classes, and the bytes up to which it is the most."""
-    return (
-        ("groups", "classes", np.inf) if model.num_outputs == 2 else ("classes", "moments", _class_bytes(size, model))
-    )
-
-
-def _detail(summary: Summary) -> Detail:
-    """Of a site that was read."""
-    if not summary.sites or len(summary.sites[0].covariances) == 1:
-        return "moments"
-    return "groups" if len(summary.sites[0].sizes) > summary.num_outputs else "classes"
-
-
-def _code_length(num_columns: int) -> int:
-    """Of a coded matrix, about: its entries, and the histograms and steps before them."""
-    return int(BYTES_PER_ENTRY * num_columns * (num_columns + 1) / 2) + num_columns + 150
-
-
-def _num_logits(model: Model) -> int:
-    """Two classes have one logit; a quantity has none."""
-    return 0 if model.kind == "regression" else 1 if model.num_outputs == 2 else model.num_outputs
 
 
 def _encode(factor: Float[np.ndarray, "n n"], bits: int, size: int, detail: Detail) -> bytes:

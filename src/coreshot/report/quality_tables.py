@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from coreshot.fitted.quality import Measure, Quality
 from coreshot.report.tables import NO_VALUE, Grid
 
+SHOWN = ("accuracy", "auc", "rmse", "mae", "integrated_brier", "nll", "ece", "coverage_90", "concordance")
 MOST_CLASSES = 15  # of a confusion matrix that people can read
 INTERVAL = "95\xa0%\xa0interval"  # with spaces at which no table breaks the line
 
@@ -52,7 +53,7 @@ def clients_grid(clients: Mapping[str, Quality]) -> Grid | None:
     if not clients:
         return None
     every = {one.name: one for quality in clients.values() for one in quality.measures}
-    shown = [name for name in ("accuracy", "auc", "rmse", "mae", "nll", "ece", "coverage_90") if name in every]
+    shown = [name for name in SHOWN if name in every]
     headings = [
         "records of",
         "records",

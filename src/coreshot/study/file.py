@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from coreshot.config import Count, NonNegative, NonNegativeInt, Positive, decode, decode_named, has_setting, settings
-from coreshot.data.schema import Classes, Images, Table, parse_inputs, parse_target
+from coreshot.data.periods import with_periods
+from coreshot.data.schema import Classes, Images, Quantity, Table, parse_inputs, parse_target
 from coreshot.errors import CoreshotError, check_text
 from coreshot.learners import LEARNERS
 from coreshot.methods import METHODS, Glm
@@ -28,7 +29,7 @@ class Outline:
 
     format: Literal[1]
     name: str
-    task: Literal["classification", "regression"]
+    task: Literal["classification", "regression", "survival"]  # survival: time to an event, as binary records
     target: dict[str, Any]
     table: dict[str, Any] | None = None
     image: dict[str, Any] | None = None
@@ -112,7 +113,14 @@ def _build_study(values: Mapping[str, Any], where: str) -> Study:
         else parse_inputs(outline.image or {}, f"{where}, image")
     )
     target = parse_target(outline.target, f"{where}, target")
-    if isinstance(target, Classes) != (outline.task == "classification"):
+    is_survival = isinstance(target, Classes) and bool(target.ends)
+    if is_survival != (outline.task == "survival") or (is_survival and not isinstance(inputs, Table)):
+        raise CoreshotError(
+            f"{where}: a survival has a [table], and a [target] with classes, time and ends; make task and both agree."
+        )
+    if is_survival and isinstance(inputs, Table) and isinstance(target, Classes):
+        inputs = with_periods(inputs, target, f"{where}, target")
+    if isinstance(target, Classes) != (outline.task != "regression"):
         raise CoreshotError(
             f"{where}: a classification has a target with classes, a regression one with a range; "
             "make task and [target] agree."
@@ -121,7 +129,7 @@ def _build_study(values: Mapping[str, Any], where: str) -> Study:
         raise CoreshotError(f"{where}: {target.name!r} is both a column and the target; remove it from the table.")
     agreement = Agreement(
         task=outline.name,
-        kind=outline.task,
+        kind="regression" if outline.task == "regression" else "classification",
         input_shape=inputs.input_shape,
         num_outputs=target.num_outputs,
         prior_precision=outline.prior_precision,
@@ -132,12 +140,21 @@ def _build_study(values: Mapping[str, Any], where: str) -> Study:
         max_shift=outline.max_shift,
     )
     network = decode_named(NETWORKS, outline.network or NETWORK, f"{where}, network", "network")
-    method = _for_table(_method(outline, where), inputs, agreement.model(network))
+    method = _for_table(_method(outline, where), inputs, target, agreement.model(network), where)
+    if is_survival and not isinstance(method, Glm):
+        raise CoreshotError(
+            f"{where}: a person is several records of a survival, so a promise about a record would say too little; "
+            "only the method glm has been tried with them, use it."
+        )
     return Study(agreement, network, method, inputs, target)
 
 
-def _for_table(method: Method, inputs: Table | Images, model: Model) -> Method:
+def _for_table(method: Method, inputs: Table | Images, target: Classes | Quantity, model: Model, where: str) -> Method:
     """A generalised linear model takes powers of numbers alone, and products of all but indicators of missing cells."""
+    if isinstance(target, Quantity) and target.counts:
+        if not isinstance(method, Glm):
+            raise CoreshotError(f"{where}, target: counts are for the method glm; use it, or leave counts away.")
+        method = replace(method, largest_count=target.range[1])
     if not isinstance(method, Glm) or not isinstance(inputs, Table):
         return method
     powers = inputs.number_inputs if method.powers is None else method.powers

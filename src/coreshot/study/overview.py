@@ -100,8 +100,15 @@ def _extent(column: Column) -> str:
 
 
 def describe_target(target: Classes | Quantity) -> str:
+    if isinstance(target, Classes) and target.ends:
+        return (
+            f"{target.name} = {target.classes[1]}: an event, by {target.time} in {len(target.ends)} periods; "
+            "a person is a record for each period at risk"
+        )
     if isinstance(target, Classes):
         return f"{target.name}: {len(target.classes)} classes: {', '.join(target.classes)}"
+    if target.counts:
+        return f"{target.name}: counts from 0 to {_plain(target.range[1])}"
     return f"{target.name}: a quantity from {_plain(target.range[0])} to {_plain(target.range[1])}"
 
 
