@@ -217,7 +217,7 @@ def compare_clients(study: Study, contents: Contents) -> dict[str, Standing]:
     """How each client's message agrees with those of all others, by name: is one of them broken, or hostile?"""
     clients, method = sorted(contents), study.method
     if isinstance(method, Spectral):
-        return leave_one_out(study.model.kind, clients, lambda client: contents[client])
+        return leave_one_out(study.model.kind, clients, lambda client: contents[client].moments)
     if isinstance(method, Glm):
         return leave_one_out(study.model.kind, clients, lambda client: contents[client].linear)
     why = (

@@ -14,6 +14,7 @@ import jax
 import numpy as np
 
 from coreshot.methods.protocol import Content
+from coreshot.spectral.received import ReceivedRows
 
 MIN_SHARE = 0.6  # of equal numbers; honest sites of one population have at most a quarter (moments of five columns)
 RELATIVE = 1e-5  # numbers this close are equal: means over different records are, at best, 1e-4 apart
@@ -37,6 +38,8 @@ def _arrays(value: Any) -> Iterator[np.ndarray]:
     """All arrays of numbers in a content, at any depth, in the order of its fields."""
     if isinstance(value, np.ndarray | jax.Array):
         yield np.ravel(np.asarray(value, np.float64))
+    elif isinstance(value, ReceivedRows):
+        yield value.sample
     elif dataclasses.is_dataclass(value):
         for field in dataclasses.fields(value):
             yield from _arrays(getattr(value, field.name))

@@ -19,7 +19,7 @@ from typing import Literal
 import numpy as np
 
 from coreshot.spectral.coreset import Moments
-from coreshot.spectral.evidence import maximize_evidence, solve_ridge
+from coreshot.spectral.evidence import best_ridge, solve_ridge
 from coreshot.types import Kind
 
 Verdict = Literal["as the others", "cannot be told", "suspect"]
@@ -110,7 +110,7 @@ class _Comparison:
         self.kind, self.trusted, self.read_moments = kind, trusted, read_moments
         self.total = sum((read_moments(client) for client in trusted[1:]), read_moments(trusted[0]))
         # Without the method's ridge_factor, which is chosen for accuracy: here the size of the scores matters.
-        self.ridge = maximize_evidence(self.total).ridge
+        self.ridge = best_ridge(self.total)
         self.relations = {client: self._relation(client, self.total) for client in trusted}
 
     def _relation(self, client: str, total: Moments) -> Relation | None:
