@@ -281,8 +281,11 @@ class Classes:
                 f"{where}: {first_records(labels == -1, self.name, array, reading)} that the study does not know "
                 f"(it knows {list_names(list(meaning))}); mend it or drop the record."
             )
+        return labels, self.count(labels)
+
+    def count(self, labels: Int[np.ndarray, " n"]) -> Finding:
         counts = ", ".join(f"{name} {int(np.sum(labels == index))}" for index, name in enumerate(self.classes))
-        return labels, Finding(self.name, len(labels), 0, 0, counts)
+        return Finding(self.name, len(labels), 0, 0, counts)
 
 
 @settings

@@ -20,8 +20,8 @@ from coreshot.glm.polynomials import SMALLEST_DEVIATION
 from coreshot.glm.summary import Summary
 from coreshot.methods.protocol import Content
 from coreshot.methods.spectral import Spectral
-from coreshot.spectral.received import ReceivedRows
 from coreshot.spectral.features import AnyFeatures, Identity, RandomVector
+from coreshot.spectral.received import ReceivedRows
 from coreshot.study import Study
 
 SHARE = "share"  # the kind of a fact about yes and no, or about one value of a category

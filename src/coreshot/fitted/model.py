@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -122,21 +123,27 @@ class FittedModel:
 def read_messages(study: Study, messages: Iterable[bytes]) -> dict[str, Content]:
     """What each client's message says, decoded and checked once; the order is that of the messages."""
     contents: dict[str, Content] = {}
+    terms, releases = study.hash, study.releases
     for data in messages:
         client = read_header(data)["client"]
         if client in contents:
             raise CoreshotError(f"client {client}: sent two messages; keep one of them.")
-        message = decode_message(data, study_hash=study.hash, releases=study.releases)
+        message = decode_message(data, study_hash=terms, releases=releases)
         contents[client] = study.read(client, message)
     return contents
 
 
+def digest(data: bytes) -> bytes:
+    """The same for messages with the same arrays, whoever sent them."""
+    return hashlib.sha256(str(hash_arrays(unpack(data)[1])).encode()).digest()
+
+
 def refuse_copies(messages: Iterable[bytes]) -> None:
     """A CoreshotError if two clients sent the same arrays: the records behind them would count twice."""
-    owners: dict[str, str] = {}
+    owners: dict[bytes, str] = {}
     for data in messages:
-        header, arrays = unpack(data)
-        client = owners.setdefault(str(hash_arrays(arrays)), header["client"])
+        header = read_header(data)
+        client = owners.setdefault(digest(data), header["client"])
         if client != header["client"]:
             raise CoreshotError(
                 f"client {header['client']}: its file holds the same numbers as that of client {client}; "

@@ -1,7 +1,7 @@
 """Gram sums, Cholesky factors and inverses of large matrices in blocks, on all cores.
 
-Each block is one call of BLAS in one thread, and the blocks do not depend on the number of cores: the same matrices give
-the same bits however many threads there are. A matrix of at most one block is LAPACK's own.
+Each block is one call of BLAS in one thread, and the blocks do not depend on the number of cores: the same matrices
+give the same bits however many threads there are. A matrix of at most one block is LAPACK's own.
 """
 
 from __future__ import annotations

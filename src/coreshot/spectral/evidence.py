@@ -57,10 +57,9 @@ def solve_ridge(moments: Moments, ridge: float) -> Solution:
 
 
 def solve_factored(factor: Float[np.ndarray, "d d"], cross: Float[np.ndarray, "d outputs"]) -> np.ndarray:
-    """(factor factor^T)^-1 cross. A factor whose rows lie together is an upper one whose columns do: no copy is made."""
-    rows_together = factor.flags.c_contiguous
-    found = scipy.linalg.cho_solve((factor.T if rows_together else factor, not rows_together), cross, check_finite=False)
-    return np.asarray(found)
+    """(factor factor^T)^-1 cross. LAPACK wants columns that lie together: turned round, rows do; no copy is made."""
+    turned = factor.flags.c_contiguous
+    return np.asarray(scipy.linalg.cho_solve((factor.T if turned else factor, not turned), cross, check_finite=False))
 
 
 def maximize_evidence(moments: Moments) -> Solution:

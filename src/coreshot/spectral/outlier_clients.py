@@ -52,6 +52,9 @@ class Relation:
     def __add__(self, other: Relation) -> Relation:
         return Relation(self.together + other.together, self.against + other.against, self.variance + other.variance)
 
+    def __sub__(self, other: Relation) -> Relation:
+        return Relation(self.together - other.together, self.against - other.against, self.variance - other.variance)
+
     @property
     def slope(self) -> float:
         return self.together / self.against
@@ -77,7 +80,7 @@ def leave_one_out(kind: Kind, clients: Sequence[str], read_moments: Callable[[st
         suspects = [client for client in trusted if standings[client].verdict == "suspect"]
         if not suspects:
             return {**found, **standings}
-        worst = max(suspects, key=lambda client: _surprise(standings[client]))
+        worst = max(suspects, key=lambda client: surprise(standings[client]))
         found[worst] = standings[worst]
         trusted.remove(worst)
     return found
@@ -88,14 +91,16 @@ def _other_units(clients: Sequence[str], read_moments: Callable[[str], Moments])
     typical = statistics.median_low(squares.values())
     found = {}
     for client, square in squares.items():
-        size = square / typical if typical > 0 else 1.0
-        if 1 / MAX_SIZE <= size <= MAX_SIZE:
-            found[client] = Standing("cannot be told", "there is no other client to compare it with", size=size)
-        else:
-            factor, word = max(size, 1 / max(size, 1e-9)) ** 0.5, "larger" if size > 1 else "smaller"
-            words = f"its features are {word} than the others' by a factor of {factor:.3g}"
-            found[client] = Standing("suspect", f"{words}: other units, or not made by this study", size=size)
+        found[client] = units_standing(square / typical if typical > 0 else 1.0)
     return found
+
+
+def units_standing(size: float) -> Standing:
+    if 1 / MAX_SIZE <= size <= MAX_SIZE:
+        return Standing("cannot be told", "there is no other client to compare it with", size=size)
+    factor, word = max(size, 1 / max(size, 1e-9)) ** 0.5, "larger" if size > 1 else "smaller"
+    words = f"its features are {word} than the others' by a factor of {factor:.3g}"
+    return Standing("suspect", f"{words}: other units, or not made by this study", size=size)
 
 
 def _mean_square(moments: Moments) -> float:
@@ -128,17 +133,19 @@ class _Comparison:
             if name != client
         )
         others = [relation for relation in each if relation is not None]
-        if own is None or not others:
-            words = "its labels are all alike" if own is None else "the other clients have nothing to compare it with"
-            return Standing("cannot be told", words, size=size)
-        usual = sum(others[1:], others[0])
-        if usual.slope < DEVIATIONS * usual.error:
-            return Standing(
-                "cannot be told", "at the other clients, too, labels hardly follow from features", size=size
-            )
-        agreement, error = own.slope / usual.slope, own.error / usual.slope
-        verdict, words = _verdict(agreement, error, len(others))
-        return Standing(verdict, words, agreement, error, size)
+        return judge(own, sum(others[1:], others[0]) if others else None, len(others), size)
+
+
+def judge(own: Relation | None, usual: Relation | None, num_others: int, size: float | None) -> Standing:
+    """A client beside the sum of the relations of the others."""
+    if own is None or usual is None:
+        words = "its labels are all alike" if own is None else "the other clients have nothing to compare it with"
+        return Standing("cannot be told", words, size=size)
+    if usual.slope < DEVIATIONS * usual.error:
+        return Standing("cannot be told", "at the other clients, too, labels hardly follow from features", size=size)
+    agreement, error = own.slope / usual.slope, own.error / usual.slope
+    verdict, words = _verdict(agreement, error, num_others)
+    return Standing(verdict, words, agreement, error, size)
 
 
 def _relation(kind: Kind, moments: Moments, head: np.ndarray) -> Relation | None:
@@ -182,7 +189,7 @@ def _verdict(agreement: float, error: float, num_others: int) -> tuple[Verdict, 
     return "cannot be told", "it has too few records, or too few of one class"
 
 
-def _surprise(standing: Standing) -> float:
+def surprise(standing: Standing) -> float:
     assert standing.agreement is not None
     assert standing.error is not None
     return (MIN_AGREEMENT - standing.agreement) / standing.error
