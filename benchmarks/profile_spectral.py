@@ -157,16 +157,21 @@ def total_operations(study: Study, num_clients: int, num_factors: int) -> tuple[
     return single, client + 1.0 * num_clients * IMAGES_EACH * columns**2 + num_factors * size**3 / 3
 
 
+def spectral_study(dimension: int, max_bytes: int) -> Study:
+    """Of EMNIST-62's images."""
+    base = load_preset("spectral_emnist62").method_study("spectral_260")
+    features = {"name": "random_conv", "dimension": dimension}
+    settings = {"name": "spectral", "features": features, "max_bytes": max_bytes}
+    return Study(base.agreement, base.network, decode_named(METHODS, settings, "profile", "method"))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description="Profiles a spectral study.")
     parser.add_argument("--clients", type=int, default=100)
     parser.add_argument("--dimension", type=int, default=4096)
     parser.add_argument("--bytes", type=int, default=259_000)
     chosen = parser.parse_args()
-    base = load_preset("spectral_emnist62").method_study("spectral_260")
-    features = {"name": "random_conv", "dimension": chosen.dimension}
-    settings = {"name": "spectral", "features": features, "max_bytes": chosen.bytes}
-    study = Study(base.agreement, base.network, decode_named(METHODS, settings, "profile", "method"))
+    study = spectral_study(chosen.dimension, chosen.bytes)
     shape, outputs = study.model.input_shape, study.model.num_outputs
     whole(study, some_clients(0, 4, shape, outputs))  # compiles
     speeds, clock = limits(), Clock()
