@@ -82,7 +82,6 @@ def main() -> None:
     features, _ = timed("scikit-learn, features", lambda: sampler.fit_transform(x))
     _, plain = timed("scikit-learn, RidgeClassifier", lambda: RidgeClassifier().fit(features, y))
     _, chosen_ridge = timed("scikit-learn, RidgeClassifierCV", lambda: RidgeClassifierCV(RIDGES).fit(features, y))
-    del features
     groups = list(state.groups.values())
     grams = [groups[place % len(groups)].gram for place in range(chosen.clients)]
     crosses = [groups[place % len(groups)].cross for place in range(chosen.clients)]

@@ -21,7 +21,9 @@ from coreshot.methods.glm import Glm
 from coreshot.methods.one_shot import OneShotState, pool_coresets
 from coreshot.methods.protocol import Claims, Content, Forgets, PointInference, State, Weighting
 from coreshot.methods.spectral import Spectral
-from coreshot.spectral.outlier_clients import Standing, leave_one_out
+from coreshot.spectral.many_clients import compare_rows
+from coreshot.spectral.outlier_clients import MANY_CLIENTS, Standing, leave_one_out
+from coreshot.spectral.received import ReceivedRows
 from coreshot.study import Study
 from coreshot.types import Posterior, Predictive
 from coreshot.wire.messages import decode_message, hash_arrays, read_header, unpack
@@ -224,6 +226,9 @@ def compare_clients(study: Study, contents: Contents) -> dict[str, Standing]:
     """How each client's message agrees with those of all others, by name: is one of them broken, or hostile?"""
     clients, method = sorted(contents), study.method
     if isinstance(method, Spectral):
+        rows = dict[str, ReceivedRows](contents)
+        if len(rows) > MANY_CLIENTS and all(len(one.sent) < one.dimension // 3 for one in rows.values()):
+            return compare_rows(study.model.kind, rows)
         return leave_one_out(study.model.kind, clients, lambda client: contents[client].moments)
     if isinstance(method, Glm):
         return leave_one_out(study.model.kind, clients, lambda client: contents[client].linear)

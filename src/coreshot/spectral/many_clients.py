@@ -7,22 +7,26 @@ of the trusted leaves at a time.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import scipy.linalg
 from jaxtyping import Bool, Float
 
+from coreshot.models.parallel import map_in_threads
 from coreshot.spectral.coreset import Moments
-from coreshot.spectral.evidence import best_ridge
+from coreshot.spectral.evidence import best_ridge, solve_ridge
 from coreshot.spectral.outlier_clients import (
     MAX_SIZE,
     Relation,
     Standing,
     judge,
+    relation_of,
     surprise,
     units_standing,
 )
+from coreshot.spectral.received import ReceivedRows, sum_moments
 from coreshot.types import Kind
 
 LEAVE_AT_ONCE = 0.01  # of the trusted clients
@@ -51,12 +55,59 @@ class Relations:
 def compare_many(kind: Kind, names: Sequence[str], parts: Parts, num_outputs: int) -> dict[str, Standing]:
     """Parts are read again for each comparison, so that memory does not grow with the number of clients."""
     sizes = np.concatenate([_mean_squares(joints, num_outputs) / counts for joints, counts in parts()])
+    return _compare(names, sizes, lambda trusted: _relations(kind, parts, trusted, num_outputs))
+
+
+def compare_rows(kind: Kind, clients: Mapping[str, ReceivedRows]) -> dict[str, Standing]:
+    """Of clients with fewer rows than columns: one factorisation of the sum of all, and for each a low-rank change."""
+    names = sorted(clients)
+    every = [clients[name] for name in names]
+    sizes = np.asarray([float(np.sum(one.rows[:, : one.dimension - 1] ** 2)) / one.num_examples for one in every])
+
+    def relations(trusted: Bool[np.ndarray, " clients"]) -> Relations:
+        total = sum_moments(one for one, is_trusted in zip(every, trusted, strict=True) if is_trusted)
+        solution = solve_ridge(total, best_ridge(total))
+        first = scipy.linalg.solve_triangular(solution.factor, total.cross, lower=True, check_finite=False)
+        found = map_in_threads(lambda one: _of_rows(kind, one, total, solution.factor, first), every)
+        return Relations(*(np.asarray(column) for column in zip(*found, strict=True)))
+
+    return _compare(names, sizes, relations)
+
+
+def _of_rows(
+    kind: Kind, one: ReceivedRows, total: Moments, factor: np.ndarray, first: Float[np.ndarray, "d outputs"]
+) -> tuple[float, float, float, bool]:
+    """With A = L L^T the sum of all plus the ridge, Z the client's rows, V = L^-1 Z^T and S = I - V^T V, the inverse of
+    A - Z^T Z is L^-T (I + V S^-1 V^T) L^-1 (Woodbury)."""
+    rows, labels = one.rows[:, : one.dimension], one.rows[:, one.dimension :]
+    v = scipy.linalg.solve_triangular(factor, rows.T, lower=True, check_finite=False)
+    left = first - v @ labels
+    inner = np.eye(len(rows)) - v.T @ v
+    left = left + v @ np.linalg.solve(inner, v.T @ left)
+    head = scipy.linalg.solve_triangular(factor, left, lower=True, trans=1, check_finite=False)
+    scores, constant = rows @ head, rows[:, -1]
+    count = max(float(constant @ constant), 1e-9)
+    score_sum, label_sum = constant @ scores, constant @ labels
+    squares = float(np.sum(scores**2) - score_sum @ score_sum / count)
+    energy = float(np.sum(labels**2) - label_sum @ label_sum / count)
+    together = float(np.sum(scores * labels) - score_sum @ label_sum / count)
+    relation = relation_of(kind, together, squares, energy, one.num_examples, one.num_outputs)
+    if relation is None or total.num_examples - one.num_examples <= 0.5:
+        return 0.0, 1.0, 0.0, False
+    return relation.together, relation.against, relation.variance, True
+
+
+def _compare(
+    names: Sequence[str],
+    sizes: Float[np.ndarray, " clients"],
+    relations_of: Callable[[Bool[np.ndarray, " clients"]], Relations],
+) -> dict[str, Standing]:
     typical = float(np.sort(sizes)[(len(sizes) - 1) // 2])
     ratios = sizes / typical if typical > 0 else np.ones(len(sizes))
     found = {name: units_standing(float(ratio)) for name, ratio in zip(names, ratios, strict=True)}
     trusted = (ratios >= 1 / MAX_SIZE) & (ratios <= MAX_SIZE)
     while np.sum(trusted) > 1:
-        relations = _relations(kind, parts, trusted, num_outputs)
+        relations = relations_of(trusted)
         usual = relations.total(trusted)
         num_known = int(np.sum(trusted & relations.is_known))
         standings = {

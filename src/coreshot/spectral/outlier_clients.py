@@ -155,11 +155,18 @@ def _relation(kind: Kind, moments: Moments, head: np.ndarray) -> Relation | None
     features, labels = slice(0, moments.dimension), slice(moments.dimension, None)
     scores = float(np.sum(head * (joint[features, features] @ head)))
     energy = float(np.trace(joint[labels, labels]))
-    if min(scores, energy) < 1e-6 * max(moments.num_examples, 1.0) * np.finfo(np.float32).eps:
-        return None
     together = float(np.sum(head * joint[features, labels]))
+    return relation_of(kind, together, scores, energy, moments.num_examples, moments.num_outputs)
+
+
+def relation_of(
+    kind: Kind, together: float, scores: float, energy: float, num_examples: float, num_outputs: int
+) -> Relation | None:
+    """From sums of products of scores and labels, of squares of scores, and of squares of labels, minus means."""
+    if min(scores, energy) < 1e-6 * max(num_examples, 1.0) * np.finfo(np.float32).eps:
+        return None
     against, other = (energy, scores) if kind == "classification" else (scores, energy)
-    freedom = moments.num_examples * (moments.num_outputs - (kind == "classification"))  # one-hot labels sum to 1
+    freedom = num_examples * (num_outputs - (kind == "classification"))  # one-hot labels sum to 1
     left = max(other - together**2 / against, 1e-9 * other) / freedom
     return Relation(together, against, left * against)
 
