@@ -135,17 +135,17 @@ def read_messages(study: Study, messages: Iterable[bytes]) -> dict[str, Content]
     return contents
 
 
-def digest(data: bytes) -> bytes:
+def digest(arrays: Mapping[str, Any]) -> bytes:
     """The same for messages with the same arrays, whoever sent them."""
-    return hashlib.sha256(str(hash_arrays(unpack(data)[1])).encode()).digest()
+    return hashlib.sha256(str(hash_arrays(arrays)).encode()).digest()
 
 
 def refuse_copies(messages: Iterable[bytes]) -> None:
     """A CoreshotError if two clients sent the same arrays: the records behind them would count twice."""
     owners: dict[bytes, str] = {}
     for data in messages:
-        header = read_header(data)
-        client = owners.setdefault(digest(data), header["client"])
+        header, arrays = unpack(data)
+        client = owners.setdefault(digest(arrays), header["client"])
         if client != header["client"]:
             raise CoreshotError(
                 f"client {header['client']}: its file holds the same numbers as that of client {client}; "

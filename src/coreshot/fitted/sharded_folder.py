@@ -118,7 +118,7 @@ def write_shard(folder: Path, study: Study, number: int, messages: Messages, wri
     def decoded() -> Iterable[tuple[str, Message, bytes]]:
         for name, data in messages.items():
             message = decode_message(data, study_hash=terms, releases=releases, on_device=False)
-            yield name, message, digest(data)
+            yield name, message, digest(message.arrays)
 
     shard = shard_of(method, study.model, decoded(), study.check_claim)
     stored = {MESSAGE + name: np.frombuffer(data, np.uint8) for name, data in messages.items()}
