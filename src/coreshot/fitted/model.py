@@ -21,6 +21,7 @@ from coreshot.methods.glm import Glm
 from coreshot.methods.one_shot import OneShotState, pool_coresets
 from coreshot.methods.protocol import Claims, Content, Forgets, PointInference, State, Weighting
 from coreshot.methods.spectral import Spectral
+from coreshot.models.parallel import one_blas_thread
 from coreshot.spectral.many_clients import compare_rows
 from coreshot.spectral.outlier_clients import MANY_CLIENTS, Standing, leave_one_out
 from coreshot.spectral.received import ReceivedRows
@@ -122,6 +123,7 @@ class FittedModel:
         return _infer(self.study, state, jax.random.key(0), None)
 
 
+@one_blas_thread()
 def read_messages(study: Study, messages: Iterable[bytes]) -> dict[str, Content]:
     """What each client's message says, decoded and checked once; the order is that of the messages."""
     contents: dict[str, Content] = {}
@@ -193,6 +195,7 @@ def fit(
     return fit_contents(study, read_messages(study, messages), inference, weighting, seed)
 
 
+@one_blas_thread()
 def fit_contents(
     study: Study, contents: Contents, inference: Inference | None, weighting: Weighting, seed: int
 ) -> FittedModel:
@@ -204,6 +207,7 @@ def fit_contents(
     return _infer(study, state, key, None if inference is None else PointInference(inference, weighting))
 
 
+@one_blas_thread()
 def _infer(study: Study, state: State, key: jax.Array, inference: PointInference | None) -> FittedModel:
     posterior, info = study.method.posterior(named_key(key, "inference"), study.model, state, inference)
     probes = jnp.zeros((0, *study.agreement.input_shape))
@@ -222,6 +226,7 @@ def record_shares(study: Study, contents: Contents) -> dict[str, float]:
     return {client: count / total for client, count in counts.items()} if len(counts) == len(contents) else {}
 
 
+@one_blas_thread()
 def compare_clients(study: Study, contents: Contents) -> dict[str, Standing]:
     """How each client's message agrees with those of all others, by name: is one of them broken, or hostile?"""
     clients, method = sorted(contents), study.method
