@@ -65,7 +65,7 @@ MEANING = {
     "spectral_seconds": "of 100 clients and the server, spectral, 260 kB (230 images of 28 x 28 each, d = 4,096)",
     "spectral_growth": "time of 100 clients over 4 times that of 25: 1 is linear",
     "spectral_peak_gb": "of that process, images and messages of all clients included",
-    "spectral_over_products": "time of 100 clients and the server, d = 4,096, over matrix products of as many operations",
+    "spectral_over_products": "100 clients and the server, d = 4,096, over matrix products of as many operations",
     "spectral_1024_seconds": "of 100 clients and the server, d = 1,024, 70 kB",
     "spectral_over_ridge": "100 clients and the server, d = 1,024, over scikit-learn's RidgeClassifier, pooled",
     "spectral_over_ridge_cv": "the same over RidgeClassifierCV, which chooses its ridge too",
