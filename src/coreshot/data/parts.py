@@ -35,8 +35,8 @@ from coreshot.errors import CoreshotError
 
 LARGE = 32_000_000  # bytes of a text from which on it is read in parts
 LARGE_PARQUET = 4_000_000  # the same of parquet, which is packed
-BLOCK = 8_000_000  # bytes of text at once
-ROWS = 100_000  # of parquet at once
+BLOCK = 2_000_000  # bytes of text at once
+ROWS = 20_000  # of parquet at once
 SAMPLE = 1_000_000  # bytes at the beginning of a text that show how it is written
 
 
@@ -75,6 +75,7 @@ def fill_in_parts(
                 y[first : first + len(inputs)] = targets
             first += len(inputs)
             found.append(more)
+            pyarrow.default_memory_pool().release_unused()  # it would keep the memory of many parts
     except (pyarrow.ArrowException, UnicodeDecodeError, OSError, CoreshotError, NotPlainError):
         return None
     return None if x is None else (x[:first], None if y is None else y[:first], found)
