@@ -1,5 +1,6 @@
 """`make bench`: coreshot beside its peers and this machine's own limits, in one run, as ratios. Writes bench.json,
-{name: value}.
+{name: value}, and prints each figure beside its bar. A figure that misses its bar, or a part that fails, does not stop
+the others: they are listed at the end, and the exit code is 1.
 
 `python benchmarks/run.py --only fkl_update` measures one part and writes nothing. A peer runs in an environment of
 its own
@@ -15,9 +16,11 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 from client_seconds import client_seconds
 from store import store
@@ -62,7 +65,47 @@ MEANING = {
     "spectral_seconds": "of 100 clients and the server, spectral, 260 kB (230 images of 28 x 28 each, d = 4,096)",
     "spectral_growth": "time of 100 clients over 4 times that of 25: 1 is linear",
     "spectral_peak_gb": "of that process, images and messages of all clients included",
+    "spectral_over_products": "100 clients and the server, d = 4,096, over matrix products of as many operations",
+    "spectral_1024_seconds": "of 100 clients and the server, d = 1,024, 70 kB",
+    "spectral_over_ridge": "100 clients and the server, d = 1,024, over scikit-learn's RidgeClassifier, pooled",
+    "spectral_over_ridge_cv": "the same over RidgeClassifierCV, which chooses its ridge too",
+    "server_over_afl": "time of the server over AFL's aggregation of as many matrices, d = 1,024",
+    "fit_10000_seconds": "of `coreshot fit` of 10,000 coresets of glm of 9 kB",
+    "fit_10000_gb": "its memory",
+    "fit_growth": "its time over ten times that of 1,000",
+    "add_to_10000_seconds": "of `coreshot fit --add` of one more",
+    "forget_of_10000_seconds": "of `coreshot forget`",
+    "distill_csv_seconds": "of `coreshot distill` of 1,000,000 records x 20 columns, CSV",
+    "distill_csv_gb": "its memory",
+    "distill_parquet_seconds": "the same of parquet",
+    "image_fit_seconds": "of `coreshot fit` of four image coresets of 70 kB, with the slowest number of threads",
+    "image_fit_busy": "its time beside a process that keeps BLAS busy, over that",
+    "help_seconds": "of `coreshot --help`",
+    "distill_small_seconds": "of `coreshot distill` of a table of 1,000 records",
 }
+# What a figure is to keep to: at most, or at least. They are for two idle cores, matrix products of 170 GFLOP/s.
+AT_MOST = {
+    "spectral_seconds": 30.0,
+    "spectral_over_products": 2.5,
+    "spectral_1024_seconds": 10.0,
+    "spectral_over_ridge": 1.0,
+    "server_over_afl": 1.0,
+    "fit_10000_seconds": 40.0,
+    "fit_10000_gb": 1.0,
+    "fit_growth": 1.0,
+    "add_to_10000_seconds": 4.0,
+    "forget_of_10000_seconds": 6.0,
+    "distill_csv_seconds": 40.0,
+    "distill_csv_gb": 1.0,
+    "distill_parquet_seconds": 15.0,
+    "image_fit_seconds": 8.0,
+    "image_fit_busy": 2.0,
+    "help_seconds": 0.5,
+    "distill_small_seconds": 3.0,
+    "fedavg_round_over_fedjax": 1.0,
+    "second_call_compilations": 0.0,
+}
+AT_LEAST = {"fkl_update_over_torch_emnist": 1.5, "fkl_update_over_torch_moons": 10.0}
 
 
 def peer(name: str) -> str:
@@ -81,6 +124,62 @@ def measured(name: str) -> dict[str, float]:
     return json.loads(
         subprocess.run(script(name), check=True, stdout=subprocess.PIPE, text=True, env=environment).stdout
     )
+
+
+def last_line(name: str, *arguments: str) -> dict[str, Any]:
+    """Of a script that prints a table, and then all of it as JSON."""
+    done = subprocess.run(script(name, *arguments), check=True, stdout=subprocess.PIPE, text=True)
+    *table, found = done.stdout.splitlines()
+    print("\n".join(table), flush=True)
+    return dict(json.loads(found))
+
+
+def spectral_profile() -> dict[str, float]:
+    large = last_line("profile_spectral.py")
+    small = last_line("profile_spectral.py", "--dimension", "1024", "--bytes", "69000")
+    return {"spectral_over_products": large["over_products"], "spectral_1024_seconds": small["seconds"]}
+
+
+def spectral_peers() -> dict[str, float]:
+    found = last_line("spectral_peers.py")
+    return {
+        "spectral_over_ridge": found["coreshot"] / found["ridge"],
+        "spectral_over_ridge_cv": found["coreshot"] / found["ridge_cv"],
+        "server_over_afl": found["server"] / found["afl"],
+    }
+
+
+def many_clients() -> dict[str, float]:
+    found = last_line("many_clients.py", "--sizes", "1000,10000")
+    fit = found["fit 10000"]
+    return {
+        "fit_10000_seconds": fit["seconds"],
+        "fit_10000_gb": fit["gb"],
+        "fit_growth": fit["seconds"] / 10 / found["fit 1000"]["seconds"],
+        "add_to_10000_seconds": found["fit --add 10000"]["seconds"],
+        "forget_of_10000_seconds": found["forget 10000"]["seconds"],
+    }
+
+
+def large_tables() -> dict[str, float]:
+    small = last_line("large_tables.py", "--sizes", "1000", "--formats", "csv")["csv 1000"]
+    found = last_line("large_tables.py", "--sizes", "1000000")
+    csv = found["csv 1000000"]
+    began = time.perf_counter()
+    subprocess.run([sys.executable, "-m", "coreshot", "--help"], check=True, stdout=subprocess.DEVNULL)
+    return {
+        "distill_csv_seconds": csv["seconds"],
+        "distill_csv_gb": csv["gb"],
+        "distill_parquet_seconds": found["parquet 1000000"]["seconds"],
+        "help_seconds": time.perf_counter() - began,
+        "distill_small_seconds": small["seconds"],
+    }
+
+
+def image_fit() -> dict[str, float]:
+    found = {name: row["seconds"] for name, row in last_line("image_fit.py").items()}
+    busy, slowest = found.pop("busy"), max(found.values())
+    return {"image_fit_seconds": slowest, "image_fit_busy": busy / slowest}
 
 
 def fedavg_round() -> dict[str, float]:
@@ -124,6 +223,11 @@ PARTS: dict[str, Callable[[], dict[str, float]]] = {
     "peak_memory": lambda: measured("peak_memory.py"),
     "time_growth": lambda: measured("time_growth.py"),
     "spectral_clients": lambda: measured("spectral_clients.py"),
+    "spectral_profile": spectral_profile,
+    "spectral_peers": spectral_peers,
+    "many_clients": many_clients,
+    "large_tables": large_tables,
+    "image_fit": image_fit,
     "client_seconds": client_seconds,
 }
 
@@ -135,14 +239,33 @@ def main() -> None:
     if not only:
         OUTPUT.unlink(missing_ok=True)  # an old result must not pass for one of this run
     found: dict[str, float] = {"cores": float(os.cpu_count() or 0)}
+    missed = list[str]()
     for name in [only] if only else PARTS:
         print(f"{name} ...", flush=True)
-        values = {key: float(f"{value:.4g}") for key, value in PARTS[name]().items()}
+        try:
+            measured_now = PARTS[name]()
+        except (subprocess.CalledProcessError, OSError, KeyError, ValueError) as error:
+            missed.append(f"{name}: failed ({error})")
+            continue
+        values = {key: float(f"{value:.4g}") for key, value in measured_now.items()}
         for key, value in values.items():
-            print(f"{key:30} {value:10g}  {MEANING[key]}", flush=True)
+            bar, is_met = bar_of(key, value)
+            print(f"{key:30} {value:10g}  {bar:14}  {MEANING[key]}", flush=True)
+            missed += [] if is_met else [f"{key}: {value:g}, {bar}"]
         found |= values
         if not only:
             OUTPUT.write_text(json.dumps(found, indent=1) + "\n")
+    if missed:
+        sys.exit("missed:\n" + "\n".join(missed))
+
+
+def bar_of(name: str, value: float) -> tuple[str, bool]:
+    """In words, and whether the value keeps to it."""
+    if name in AT_MOST:
+        return f"at most {AT_MOST[name]:g}", value <= AT_MOST[name]
+    if name in AT_LEAST:
+        return f"at least {AT_LEAST[name]:g}", value >= AT_LEAST[name]
+    return "", True
 
 
 if __name__ == "__main__":

@@ -108,22 +108,23 @@ def distill(
     study.check_records(points, client)
 
     def compute() -> bytes:
-        return _make_message(study, points, client, seed, progress, keep, stop)
+        return distill_points(study, points, client, seed, progress, keep, stop)
 
     if ledger is None:
         return compute()
     return SiteAnswers(ReleaseLedger(ledger), study, None, points).send_once(client, compute)[0]
 
 
-def _make_message(
+def distill_points(
     study: Study,
     points: Points,
     client: str,
-    seed: int,
-    progress: Progress | None,
-    keep: Path | None,
-    stop: threading.Event | None,
+    seed: int = 0,
+    progress: Progress | None = None,
+    keep: Path | None = None,
+    stop: threading.Event | None = None,
 ) -> bytes:
+    """As `distill`, of records that are checked; no ledger is asked."""
     sender, num_skipped = study.one_round, 0
     if isinstance(sender, OneShot) and keep is not None:
         work = hash_work(study, points, client, seed)

@@ -141,7 +141,9 @@ def test_few_clients_are_left_out_one_by_one_and_many_by_name(study, replies):
         one_by_one = study.method.receive(
             jax.random.key(0), study.model, one_by_one, {name: study.method.read(study.model, name, replies[name])}
         )
-    assert all(np.array_equal(one_by_one.groups[number].joint, many.groups[number].joint) for number in many.groups)
+    # Rows of several clients are multiplied together: the last bits of a sum are those of who arrived with whom.
+    for number in many.groups:
+        np.testing.assert_allclose(one_by_one.groups[number].joint, many.groups[number].joint, rtol=1e-12, atol=1e-9)
 
 
 def test_probabilities(study, replies, clients):

@@ -142,3 +142,25 @@ def test_a_watched_command_tells_its_time_and_the_memory_of_all_its_processes(be
     assert 1 < seconds < 60
     assert 200e6 < peak < 300e6
     assert watch.watch([sys.executable, "-c", ""])[2] < 100e6
+
+
+def test_every_figure_is_beside_its_bar_and_a_part_that_fails_stops_no_other(bench, monkeypatch, capsys, tmp_path):
+    run = bench("run")
+    assert set(run.AT_MOST) | set(run.AT_LEAST) <= set(run.MEANING)
+
+    def fails():
+        raise OSError("no such program")
+
+    parts = {
+        "first": fails,
+        "second": lambda: {"help_seconds": 0.7, "fedavg_round_over_fedjax": 0.5},
+        "third": lambda: {"distill_small_seconds": 2.0},
+    }
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(run, "PARTS", parts)
+    monkeypatch.setattr(sys, "argv", ["run.py"])
+    with pytest.raises(SystemExit) as ended:
+        run.main()
+    assert ended.value.code == "missed:\nfirst: failed (no such program)\nhelp_seconds: 0.7, at most 0.5"
+    assert "at most 3" in capsys.readouterr().out
+    assert json.loads((tmp_path / "bench.json").read_text())["distill_small_seconds"] == 2.0

@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 
 from coreshot.spectral.coreset import Moments
+from coreshot.spectral.many_clients import compare_many, compare_rows
 from coreshot.spectral.outlier_clients import MANY_CLIENTS, leave_one_out
+from coreshot.spectral.received import ReceivedRows
 
 NUM_COLUMNS = 8
 
@@ -113,3 +115,28 @@ def test_labels_that_nobody_can_predict_accuse_nobody():
         for index, (name, (x, _)) in enumerate(drawn_sites(0, 4, "classification").items())
     }
     assert "suspect" not in {standing.verdict for standing in standings(sites, "classification").values()}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("way", ["matrices of many", "rows"])
+def test_many_at_once_are_told_the_same(kind, way):
+    sites = drawn_sites(3, MANY_CLIENTS + 3, kind)
+    for attack, change in ATTACKS.items():
+        sites[f"bad {attack}"] = change(np.random.default_rng(0), *sites["site 2"])
+    sites["alike"] = (sites["site 1"][0], np.ones_like(sites["site 1"][1]))
+    names = sorted(sites)
+    found = {name: moments(*sites[name], kind) for name in names}
+    wanted = leave_one_out(kind, names, found.__getitem__)
+    if way == "rows":
+        told = compare_rows(kind, {name: ReceivedRows.of_moments(one) for name, one in found.items()})
+    else:
+        joints, counts = (np.stack([vars(found[name])[what] for name in names]) for what in ("joint", "num_examples"))
+        parts = [(joints[:5], counts[:5]), (joints[5:], counts[5:])]
+        told = compare_many(kind, names, lambda: parts, found[names[0]].num_outputs)
+    assert {name: one.verdict for name, one in told.items()} == {name: one.verdict for name, one in wanted.items()}
+    assert {told[f"bad {attack}"].verdict for attack in ATTACKS} == {"suspect"}
+    for name, one in wanted.items():
+        for number in ("agreement", "error", "size"):
+            value = vars(one)[number]
+            found_value = vars(told[name])[number]
+            assert found_value == (value if value is None else pytest.approx(value, rel=1e-6))

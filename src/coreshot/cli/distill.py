@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from coreshot.data.site_settings import SiteSettings
     from coreshot.runtime.site_answers import SiteAnswers
     from coreshot.study import Study
+    from coreshot.types import Points
 
 RAISE = "ask the coordinator for a smaller study, or raise it with --max-memory"
 KeyPath = Annotated[
@@ -93,16 +95,22 @@ def distill(
     how = read_site_settings(site_settings, **written, allow=allow or ())
     records = _read(agreed, data, how, show_values, max_memory)
     report_records(data, records, how, show_values, as_json)
-    site = SiteAnswers(releases, agreed, data, check_study_points(agreed, records.x, records.y, name))
-    unsigned, is_kept = site.send_once(name, lambda: _compute(agreed, records, name, seed, _unfinished(out)))
+    points = check_study_points(agreed, records.x, records.y, name)
+    records = replace(records, x=records.x[:0].copy(), y=None)  # the points are another copy, and memory is not for two
+    site = SiteAnswers(releases, agreed, data, points)
+    unsigned, is_kept = site.send_once(name, lambda: _compute(agreed, points, name, seed, _unfinished(out)))
     message = sign_message(unsigned, signer) if signer is not None else unsigned
     write_new(out, message, PRIVATE)
     _unfinished(out).unlink(missing_ok=True)
-    values = {"coreset": str(out), "client": name, "bytes": len(message), "records": len(records.x)}
+    values = {"coreset": str(out), "client": name, "bytes": len(message), "records": points.num_points}
     if records.owner is not None:  # of a time to an event
         values |= {"people": len(set(records.owner.tolist()))}
     values |= {"promise": promise(agreed.releases)}
-    parts = [*value_lines(values), *_remarks(agreed, len(records.x), site, is_kept), *_rounding(agreed, name, message)]
+    parts = [
+        *value_lines(values),
+        *_remarks(agreed, points.num_points, site, is_kept),
+        *_rounding(agreed, name, message),
+    ]
     page = out.with_suffix(".html")
     parts.append(f"Nothing was sent. Look at it: `coreshot inspect {out} --study {study} --html {page}`")
     print_result({**values, "read_as": records.read_as, "is_repeated": is_kept}, as_json, parts)
@@ -167,12 +175,12 @@ def _unfinished(out: Path) -> Path:
     return out.with_name(f"{out.name}.unfinished")
 
 
-def _compute(study: Study, records: EncodedRecords, client: str, seed: int, keep: Path) -> bytes:
+def _compute(study: Study, points: Points, client: str, seed: int, keep: Path) -> bytes:
     """The message. A run that is stopped keeps its state in the file `keep`."""
     import threading
     from contextlib import nullcontext
 
-    from coreshot.api import distill as make_coreset
+    from coreshot.api import distill_points
     from coreshot.runtime.compilation import keep_compiled
     from coreshot.runtime.resumable import StoppedError, stop_on_interrupt
 
@@ -183,9 +191,7 @@ def _compute(study: Study, records: EncodedRecords, client: str, seed: int, keep
         keep_compiled()
     try:
         with working(as_json=True) as progress, stop_on_interrupt(stop) if is_slow else nullcontext():
-            return make_coreset(
-                study, records.x, records.y, client=client, seed=seed, progress=progress, keep=keep, stop=stop
-            )
+            return distill_points(study, points, client, seed, progress, keep, stop)
     except StoppedError:
         if keep.exists():
             kept = f"{keep} has its state, and the same command goes on there"

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from coreshot.cli.arrived import merge_parts, read_coresets, write_partial
 from coreshot.cli.options import ModelPath
 from coreshot.cli.output import Json, make_table, print_now, print_result, value_lines
 from coreshot.errors import CoreshotError
@@ -15,9 +17,9 @@ from coreshot.errors import CoreshotError
 if TYPE_CHECKING:
     from coreshot.cli.output import Part
     from coreshot.fitted.folder import ModelFolder
-    from coreshot.study import Study
     from coreshot.wire.signatures import Roster
 
+MOST_LISTED = 100  # clients, each in a line; of more, only the suspects
 # For studies with few points; for others give a file. HMC adapts its step size, so the first one hardly matters.
 DEFAULTS: dict[str, dict[str, Any]] = {
     "hmc": {
@@ -36,7 +38,10 @@ DEFAULTS: dict[str, dict[str, Any]] = {
 def fit(
     coresets: Annotated[
         list[Path],
-        typer.Argument(metavar="CORESET...", help="Files that sites have sent, in any order; with --add, then MODEL."),
+        typer.Argument(
+            metavar="CORESET...",
+            help="Files that sites have sent, or folders of them, in any order; with --add, then MODEL.",
+        ),
     ],
     study: Annotated[Path | None, typer.Option("--study", help="The study's TOML file.")] = None,
     out: Annotated[
@@ -50,6 +55,11 @@ def fit(
         bool,
         typer.Option("--add", help="Add late coresets to an existing model: coreshot fit --add late.coreset model"),
     ] = False,
+    partial: Annotated[
+        str | None,
+        typer.Option("--partial", help="Of many coresets of glm, only the sums of one part: 2/8 is the second of 8."),
+    ] = None,
+    merge: Annotated[bool, typer.Option("--merge", help="Make a model of the folders that --partial wrote.")] = False,
     roster: Annotated[
         Path | None,
         typer.Option("--roster", help="A TOML file of the clients' public keys: refuse what they did not sign."),
@@ -61,13 +71,11 @@ def fit(
 
     Example: coreshot fit site-*.coreset --study study.toml --out model
     """
-    from coreshot.fitted.folder import by_client, write_model
-    from coreshot.study.file import read_study_file
     from coreshot.wire.signatures import read_roster
 
     keys = read_roster(roster) if roster else None
     if add:
-        if study or out or inference:
+        if study or out or inference or partial or merge:
             raise CoreshotError(
                 "fit --add: a model keeps its study, its place and its inference; "
                 "leave --study, --out and --inference away."
@@ -80,26 +88,41 @@ def fit(
         raise CoreshotError("fit: needs --study FILE and --out FOLDER (or --add, to add to a model).")
     if out.exists():
         raise CoreshotError(f"{out}: is there already; add to it with --add, or use another --out.")
+    if partial is not None:
+        write_partial(coresets, study, out, partial, keys, as_json)
+        return
+    _fit_all(coresets, study, out, inference, seed, keys, merge)
+    _print_model(out, as_json)
+
+
+def _fit_all(
+    coresets: list[Path], study: Path, out: Path, inference: str | None, seed: int, keys: Roster | None, merge: bool
+) -> None:
+    from coreshot.fitted.folder import write_model
+    from coreshot.study.file import read_study_file
+
     agreed = read_study_file(study)
     has_points = agreed.study.learner is not None
     if inference and not has_points:
         raise CoreshotError(f"--inference {inference}: this study has its posterior in closed form; leave it away.")
-    arrived = by_client(_read_of_study(coresets, agreed.study, str(study)))
+    if merge:
+        merge_parts(coresets, agreed, out, seed, keys)
+        return
+    arrived = read_coresets(coresets, agreed.study, str(study))
     chosen = read_inference(inference or "hmc") if has_points else None
     write_model(out, agreed, arrived, chosen, "mass", seed, keys)
-    _print_model(out, as_json)
 
 
 def _add_to_model(folder: Path, late: list[Path], keys: Roster | None) -> None:
-    from coreshot.fitted.folder import by_client, open_model, refit
+    from coreshot.fitted.folder import change, open_model
 
     model = open_model(folder)
     if not late:
         raise CoreshotError("fit --add: give coresets, then the model.")
-    new, known = by_client(_read_of_study(late, model.study_file.study, str(folder))), model.coresets()
-    if twice := sorted(set(new) & set(known)):
+    new = read_coresets(late, model.study_file.study, str(folder))
+    if twice := sorted(set(new) & set(model.clients)):
         raise CoreshotError(f"{folder}: client {twice[0]} is in it already; forget it first.")
-    refit(model, {**known, **new}, keys)
+    change(model, new, roster=keys)
 
 
 def forget(
@@ -111,20 +134,21 @@ def forget(
 
     Example: coreshot forget model --client site-3
     """
-    from coreshot.fitted.folder import open_model, refit
+    from coreshot.data.columns import list_names
+    from coreshot.fitted.folder import change, open_model
     from coreshot.flower.forgetting import forget_in_run
 
     opened = open_model(model)
-    coresets = opened.coresets()
-    if client not in coresets:
-        raise CoreshotError(f"{model}: has no client {client!r}; it has {', '.join(coresets)}.")
-    if len(coresets) == 1:
+    if opened.local is not None:
+        opened.coresets()  # which says what to do
+    if client not in opened.clients:
+        raise CoreshotError(f"{model}: has no client {client!r}; it has {list_names(opened.clients)}.")
+    if len(opened.clients) == 1:
         raise CoreshotError(
             f"{model}: {client} is its only client, and without it there is no model; remove the folder."
         )
-    del coresets[client]
     remarks = forget_in_run(model.resolve().parent, opened.study_file.study.hash, client)
-    refit(opened, coresets)
+    change(opened, {}, [client])
     for remark in remarks:
         print_now(remark, as_json)
     _print_model(model, as_json)
@@ -157,7 +181,15 @@ def _print_model(folder: Path, as_json: bool) -> None:
 
     model = open_model(folder)
     suspects = [client for client in model.clients if model.standings[client]["verdict"] == "suspect"]
-    values = {"model": str(folder), "clients": list(model.clients)}
+    values: dict[str, Any] = {"model": str(folder), "clients": list(model.clients)}
+    if len(model.clients) > MOST_LISTED:
+        verdicts = Counter(standing["verdict"] for standing in model.standings.values())
+        told = ", ".join(f"{count:,} {verdict}" for verdict, count in sorted(verdicts.items()))
+        lines = value_lines({"model": str(folder), "clients": f"{len(model.clients):,}", "beside the others": told})
+        some = [_suspect_line(folder, client) for client in suspects[:MOST_LISTED]]
+        more = [f"{len(suspects) - len(some):,} more suspects: see --json"] if len(suspects) > len(some) else []
+        print_result({**values, "suspects": suspects, "standings": model.standings}, as_json, (*lines, *some, *more))
+        return
     parts = (*value_lines(values), *_model_parts(model, suspects))
     print_result({**values, "suspects": suspects, "standings": model.standings}, as_json, parts)
 
@@ -189,29 +221,11 @@ def _model_parts(model: ModelFolder, suspects: list[str]) -> Iterator[Part]:
                 "ask both whose they are."
             )
     for client in suspects:
-        yield (
-            f"warning: {client} may be broken or hostile; ask its owner, "
-            f"or fit without it (`coreshot forget {model.path} --client '{client}'`)."
-        )
+        yield _suspect_line(model.path, client)
 
 
-def _read_of_study(paths: list[Path], study: Study, where: str) -> dict[Path, bytes]:
-    """The files, all of this study: of another one, it would be misleading to say anything else about them."""
-    from coreshot.wire.messages import read_header
-
-    found = {path: _read(path) for path in paths}
-    for path, data in found.items():
-        other = read_header(data, str(path))["study"]
-        if other != study.hash:
-            raise CoreshotError(
-                f"{path}: belongs to study {other[:12]}, but {where} is study {study.hash[:12]} "
-                f"({study.agreement.task!r}); leave the file away, or have its site distill again with this study."
-            )
-    return found
-
-
-def _read(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise CoreshotError(f"{path}: cannot be read ({error.strerror}); give the path of a coreset.") from None
+def _suspect_line(folder: Path, client: str) -> str:
+    return (
+        f"warning: {client} may be broken or hostile; ask its owner, "
+        f"or fit without it (`coreshot forget {folder} --client '{client}'`)."
+    )

@@ -83,11 +83,13 @@ def spread(codes: Int[np.ndarray, " n"], of_values: Sequence[Any], of_null: Any,
     return np.asarray([*of_values, of_null], dtype)[codes]  # index -1, null, is the last
 
 
-def commonest(array: pyarrow.Array, mask: Bool[np.ndarray, " n"]) -> tuple[tuple[str, int], ...]:
+def commonest(
+    array: pyarrow.Array, mask: Bool[np.ndarray, " n"], most: int | None = NUM_COMMONEST
+) -> tuple[tuple[str, int], ...]:
     """The commonest cells where the mask is true, with counts; the same for records in any order."""
     counted = pc.value_counts(array.filter(pyarrow.array(mask))).to_pylist()
     pairs = sorted((-entry["counts"], str(entry["values"])) for entry in counted)
-    return tuple((text, -count) for count, text in pairs[:NUM_COMMONEST])
+    return tuple((text, -count) for count, text in pairs[:most])
 
 
 def count_words(codes: Int[np.ndarray, " n"], texts: Sequence[str | None]) -> tuple[tuple[str, int], ...]:

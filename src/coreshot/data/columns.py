@@ -6,8 +6,9 @@ No cell's value is in an error unless the site asked to see values.
 from __future__ import annotations
 
 import datetime
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from jaxtyping import Bool, Float
 from coreshot.data.cells import (
     EMPTY_WORDS,
     MISSING_WORDS,
+    NUM_COMMONEST,
     Cells,
     Lookup,
     as_array,
@@ -44,9 +46,11 @@ class Reading:
     date_format: str | None = None  # instead of the study's
     allow: frozenset[str] = frozenset()  # columns whose unreadable cells count as missing
     show_values: bool = False  # whether errors may show cells
+    is_part: bool = False  # of a file: findings are merged, and want all cells that are outside
 
 
 PLAIN = Reading()
+NOTE_MISSING, NOTE_END = "outside counts as missing", "outside is set to the nearer end"
 
 
 @dataclass(frozen=True)
@@ -116,7 +120,7 @@ def _encode_scale(
     is_empty = is_missing & ~read.is_unknown
     if column.outside == "missing":
         is_missing = is_missing | is_outside
-    finding = _count(column, read, is_missing, is_empty, is_outside | read.is_unknown)
+    finding = _count(column, read, is_missing, is_empty, is_outside | read.is_unknown, reading.is_part)
     clipped = np.clip(np.where(is_missing, low, read.values), low, high)
     scaled = np.where(is_missing, 0.0, 2 * (clipped - low) / (high - low) - 1)
     return scaled.astype(np.float32)[:, None], is_missing, finding
@@ -150,7 +154,8 @@ def _encode_choices(
         known = np.flatnonzero(~is_missing)
         hot[known, found[known]] = 1.0
     counted = count_words(codes, [word or None for word in missing])
-    return hot, is_missing, _count(column, _Read(array, found, is_outside, counted), is_missing, is_empty, is_outside)
+    read = _Read(array, found, is_outside, counted)
+    return hot, is_missing, _count(column, read, is_missing, is_empty, is_outside, reading.is_part)
 
 
 def _encode_texts(
@@ -285,15 +290,20 @@ def show_commonest(pairs: Sequence[tuple[str, int]]) -> str:
 
 
 def _count(
-    column: Column, read: _Read, is_missing: np.ndarray, is_empty: np.ndarray, is_outside: np.ndarray
+    column: Column,
+    read: _Read,
+    is_missing: np.ndarray,
+    is_empty: np.ndarray,
+    is_outside: np.ndarray,
+    is_part: bool,
 ) -> Finding:
     notes = []
     if np.any(is_outside & is_missing):
-        notes.append("outside counts as missing")
+        notes.append(NOTE_MISSING)
     if np.any(is_outside & ~is_missing):
-        notes.append("outside is set to the nearer end")
+        notes.append(NOTE_END)
     if read.words:
-        notes.append("read as missing: " + ", ".join(f"{word!r} {count}" for word, count in read.words))
+        notes.append(words_note(read.words))
     return Finding(
         column.name,
         num_present=int(np.sum(~is_missing)),
@@ -304,8 +314,34 @@ def _count(
         num_records=len(is_missing),
         may_be_missing=column.may_be_missing,
         words=read.words,
-        commonest=commonest(read.array, is_outside) if np.any(is_outside) else (),
+        commonest=commonest(read.array, is_outside, None if is_part else NUM_COMMONEST) if np.any(is_outside) else (),
     )
+
+
+def merge_findings(parts: Sequence[Finding]) -> Finding:
+    """Of one column in several parts of a file. Each part's `commonest` are all of its cells that are outside."""
+    words, cells = Counter[str](), Counter[str]()
+    for part in parts:
+        words.update(dict(part.words))
+        cells.update(dict(part.commonest))
+    notes = [note for note in (NOTE_MISSING, NOTE_END) if any(note in part.note.split("; ") for part in parts)]
+    listed = tuple(sorted(words.items()))
+    if listed:
+        notes.append(words_note(listed))
+    return replace(
+        parts[0],
+        num_present=sum(part.num_present for part in parts),
+        num_missing=sum(part.num_missing for part in parts),
+        num_outside=sum(part.num_outside for part in parts),
+        note="; ".join(notes),
+        num_records=sum(part.num_records for part in parts),
+        words=listed,
+        commonest=tuple(sorted(cells.items(), key=lambda one: (-one[1], one[0]))[:NUM_COMMONEST]),
+    )
+
+
+def words_note(words: Sequence[tuple[str, int]]) -> str:
+    return "read as missing: " + ", ".join(f"{word!r} {count}" for word, count in words)
 
 
 def allow_words(names: Sequence[str]) -> str:

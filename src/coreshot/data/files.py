@@ -12,9 +12,10 @@ import pyarrow
 from jaxtyping import Float
 
 from coreshot.data.cells import Cells, as_array, is_text
-from coreshot.data.columns import Finding, Reading, encode_column, list_names
+from coreshot.data.columns import Finding, Reading, encode_column, list_names, merge_findings
 from coreshot.data.image_files import decode_image
-from coreshot.data.number_format import NumberColumn, NumberFormat, detect_format
+from coreshot.data.number_format import NumberColumn, NumberFormat, detect_format, has_marks
+from coreshot.data.parts import NotPlainError, fill_in_parts, read_parts
 from coreshot.data.periods import at_risk, every_period, last_time, period_names, time_column
 from coreshot.data.readers.npz import INPUT_KEYS, LABEL_KEYS
 from coreshot.data.readers.npz_archive import load_arrays
@@ -60,6 +61,8 @@ def read_records(
         x, findings = inputs.encode(images, where)
         cells: Mapping[str, Any] = {target.name: labels} if labels is not None else {}
         reading, read_as = Reading(show_values=show_values), ""
+    elif (large := _read_in_parts(path, inputs, target, needs_target, how, show_values)) is not None:
+        return large
     else:
         table, sources = _find_columns(path, inputs, target, how, needs_target)
         cells = table.columns
@@ -111,13 +114,66 @@ def _read_periods(
     return EncodedRecords(x, y, [*of_columns[:-1], *findings], owner=owner)
 
 
+def _read_in_parts(
+    path: Path, inputs: Table, target: Classes | Quantity, needs_target: bool, how: SiteSettings, show_values: bool
+) -> EncodedRecords | None:
+    """A large table; None where the file has to be read as a whole."""
+    if isinstance(target, Classes) and target.ends:  # a person has several records
+        return None
+    parts = read_parts(path, how, _known_names(inputs, target, how))
+    if parts is None:
+        return None
+    told: list[tuple[dict[str, str], str]] = []
+    allowed_marks = how.decimal is not None
+
+    def encode(part: TableFile) -> tuple[np.ndarray, np.ndarray | None, list[Finding]]:
+        table, sources = _choose_columns(part, path, inputs, target, how, needs_target)
+        of_numbers = target if needs_target else None
+        columns = _number_columns(table, inputs, of_numbers)
+        if any(has_marks(column.texts) for column in columns) and not allowed_marks:
+            raise NotPlainError
+        numbers = _number_format(table, inputs, of_numbers, how, str(path))
+        reading = Reading(numbers, how.date_format, frozenset(how.allow), show_values, is_part=True)
+        x, findings = inputs.encode(table.columns, str(path), reading)
+        marks = (numbers.words,) if any(is_text(as_array(column)) for column in table.columns.values()) else ()
+        told.append((sources, "; ".join([", ".join((*table.read_as, *marks)), *table.notes])))
+        if not needs_target:
+            return x, None, findings
+        if target.name not in table.columns:
+            raise NotPlainError
+        y, finding = target.encode(table.columns[target.name], str(path), reading)
+        return x, y, [*findings, finding]
+
+    read = fill_in_parts(parts, encode)
+    if read is None or len({words for _, words in told}) > 1:
+        return None
+    x, y, found = read
+    findings = [merge_findings(column) for column in zip(*found, strict=True)]
+    findings = [_with_source(finding, told[0][0]) for finding in findings[: len(inputs.columns)]] + findings[
+        len(inputs.columns) :
+    ]
+    if y is not None and isinstance(target, Classes):
+        findings[-1] = target.count(y)
+    return EncodedRecords(x, y, findings, told[0][1])
+
+
+def _known_names(inputs: Table, target: Classes | Quantity, how: SiteSettings) -> set[str]:
+    wanted: list[Column | Classes | Quantity] = [*inputs.columns, target]
+    return {name for column in wanted for name in (column.name, *column.names)} | set(how.columns or {})
+
+
 def _find_columns(
     path: Path, inputs: Table, target: Classes | Quantity, how: SiteSettings, needs_target: bool
 ) -> tuple[TableFile, dict[str, str]]:
+    table = read_table(path, how, _known_names(inputs, target, how))
+    return _choose_columns(table, path, inputs, target, how, needs_target)
+
+
+def _choose_columns(
+    table: TableFile, path: Path, inputs: Table, target: Classes | Quantity, how: SiteSettings, needs_target: bool
+) -> tuple[TableFile, dict[str, str]]:
     """The study's columns of a file by the study's names; and, where it has another name in the file, that name."""
     wanted: list[Column | Classes | Quantity] = [*inputs.columns, target]
-    known = {name for column in wanted for name in (column.name, *column.names)}
-    table = read_table(path, how, known | set(how.columns or {}))
     columns = rename_columns(table.columns, how.columns or {}, path)
     sources = {column.name: source for column in wanted if (source := _source(column, columns, path)) is not None}
     if not sources:
@@ -162,17 +218,21 @@ def _with_source(finding: Finding, sources: Mapping[str, str]) -> Finding:
     return replace(finding, note=f"{note}; {finding.note}" if finding.note else note)
 
 
-def _number_format(
-    table: TableFile, inputs: Table, target: Classes | Quantity | None, how: SiteSettings, where: str
-) -> NumberFormat:
+def _number_columns(table: TableFile, inputs: Table, target: Classes | Quantity | None) -> list[NumberColumn]:
     numbers = [column for column in inputs.columns if column.kind == "number"]
     numbers += [target.as_column] if isinstance(target, Quantity) else []
     numbers += [time_column(target)] if isinstance(target, Classes) and target.ends else []
-    columns = [
+    return [
         NumberColumn(column.name, table.columns[column.name], *column.bounds)
         for column in numbers
         if is_text(as_array(table.columns[column.name]))
     ]
+
+
+def _number_format(
+    table: TableFile, inputs: Table, target: Classes | Quantity | None, how: SiteSettings, where: str
+) -> NumberFormat:
+    columns = _number_columns(table, inputs, target)
     return detect_format(
         columns, where, decimal=how.decimal, thousands=how.thousands, is_point_usual=table.is_point_usual
     )

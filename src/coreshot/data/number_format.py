@@ -85,7 +85,7 @@ def detect_format(
             f"{where}: numbers cannot have {decimal!r} before the decimals and {thousands!r} between thousands; "
             "give two different marks of ',' and '.'."
         )
-    if len(allowed) == 1 or not any(_has_marks(column.texts) for column in columns):
+    if len(allowed) == 1 or not any(has_marks(column.texts) for column in columns):
         return allowed[0]
     parsed = [[parse_numbers(column.texts, form) for column in columns] for form in allowed]
     unread = [sum(int(np.isnan(values).sum()) for values in found) for found in parsed]
@@ -110,7 +110,7 @@ def detect_format(
     )
 
 
-def _has_marks(texts: pyarrow.Array) -> bool:
+def has_marks(texts: pyarrow.Array) -> bool:
     """Whether a cell could be read in two ways, or only in another way than with a decimal point."""
     return bool(pc.any(pc.match_substring_regex(texts, r",|^[+-]?[1-9]\d{0,2}(\.\d{3})+$")).as_py())
 

@@ -316,8 +316,11 @@ class Classes:
                 f"(it knows {list_names(list(meaning))}); mend it, drop the record, or agree on all "
                 f'spellings: values = {{ {first} = ["{spellings[first][0]}", "..."], ... }} in [target].'
             )
+        return labels, self.count(labels)
+
+    def count(self, labels: Int[np.ndarray, " n"]) -> Finding:
         counts = ", ".join(f"{name} {int(np.sum(labels == index))}" for index, name in enumerate(self.classes))
-        return labels, Finding(self.name, len(labels), 0, 0, counts)
+        return Finding(self.name, len(labels), 0, 0, counts)
 
 
 @settings

@@ -7,7 +7,7 @@ import csv
 import io
 import itertools
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,18 +30,18 @@ def read_text_table(path: Path, how: SiteSettings, known: Collection[str] = ()) 
     encoding = how.encoding or _detect_encoding(data)
     text = _decode(data, encoding, path)
     separator, text = _excel_hint(text)
-    sample = list(itertools.islice(_lines(text), NUM_SAMPLED))
+    sample = list(itertools.islice(first_lines(text), NUM_SAMPLED))
     if not sample:
         raise CoreshotError(f"{path}: is empty; give a file whose first line names the columns.")
-    mark = how.mark or separator or _detect_delimiter(sample, known)
-    header, body = _split_header(text, mark, path)
+    mark = how.mark or separator or detect_delimiter(sample, known)
+    header, body = split_header(text, mark, path)
     table, notes = _parse(body, len(header), mark, path)
     columns, more = named_columns(header, table.columns, path, known)
     notes += more
     columns, num_blank = _without_blank_end(columns)
     if num_blank:
         notes.append(f"{num_blank} empty lines at the end left out")
-    words = [_encoding_name(encoding), f"separated by {DELIMITERS[mark]}"]
+    words = [encoding_name(encoding), f"separated by {DELIMITERS[mark]}"]
     return TableFile(columns, tuple(words), tuple(notes), is_point_usual=mark == ",")
 
 
@@ -65,7 +65,7 @@ def _detect_encoding(data: bytes) -> str:
     return "latin-1"
 
 
-def _encoding_name(encoding: str) -> str:
+def encoding_name(encoding: str) -> str:
     return NAMES.get(encoding.lower(), encoding.upper())
 
 
@@ -97,7 +97,7 @@ def _excel_hint(text: str) -> tuple[str | None, str]:
     return (hint[4:], rest) if is_hint else (None, text)
 
 
-def _lines(text: str) -> Any:
+def first_lines(text: str) -> Any:
     """The first lines, without those that are blank."""
     return (line for line in io.StringIO(text[:1_000_000]) if line.strip())
 
@@ -109,7 +109,7 @@ def _cells(lines: Sequence[str], mark: str) -> list[list[str]]:
         return []
 
 
-def _detect_delimiter(sample: Sequence[str], known: Collection[str]) -> str:
+def detect_delimiter(sample: Sequence[str], known: Collection[str]) -> str:
     """The separator with which the header has most of the study's names, then with which most lines are alike."""
 
     def quality(mark: str) -> tuple[int, float, int]:
@@ -122,7 +122,7 @@ def _detect_delimiter(sample: Sequence[str], known: Collection[str]) -> str:
     return max(DELIMITERS, key=quality)
 
 
-def _split_header(text: str, mark: str, path: Path) -> tuple[list[str], str]:
+def split_header(text: str, mark: str, path: Path) -> tuple[list[str], str]:
     """The names in the first record, and the text after it; a name may have a line break in quotes."""
     reader = csv.reader(io.StringIO(text), delimiter=mark)
     try:
@@ -167,24 +167,31 @@ def _parse_width(body: str, width: int, mark: str, path: Path) -> tuple[pyarrow.
         return pyarrow.table({name: pyarrow.array([], pyarrow.string()) for name in names}), []
     try:
         table = pyarrow.csv.read_csv(
-            io.BytesIO(data),
-            # Rows have numbers only where one thread reads them.
-            read_options=pyarrow.csv.ReadOptions(
-                column_names=names, use_threads=False, block_size=min(len(data) + 1, MAX_BLOCK)
-            ),
-            parse_options=pyarrow.csv.ParseOptions(
-                delimiter=mark, newlines_in_values='"' in body, invalid_row_handler=note
-            ),
-            convert_options=pyarrow.csv.ConvertOptions(
-                column_types=dict.fromkeys(names, pyarrow.string()),
-                null_values=[""],
-                strings_can_be_null=True,
-                quoted_strings_can_be_null=True,
-            ),
+            io.BytesIO(data), **parse_settings(width, mark, '"' in body, min(len(data) + 1, MAX_BLOCK), note)
         )
     except pyarrow.ArrowException:  # its message may have a line of the file
         raise CoreshotError(f"{path}: cannot be read as CSV; look for a quotation mark that is not closed.") from None
     return table, wrong
+
+
+def parse_settings(
+    width: int, mark: str, has_quotes: bool, block_size: int, on_wrong_row: Callable[[Any], str]
+) -> dict[str, Any]:
+    """For pyarrow: columns of text called 0, 1, ..."""
+    names = [str(index) for index in range(width)]
+    return {
+        # Rows have numbers only where one thread reads them.
+        "read_options": pyarrow.csv.ReadOptions(column_names=names, use_threads=False, block_size=block_size),
+        "parse_options": pyarrow.csv.ParseOptions(
+            delimiter=mark, newlines_in_values=has_quotes, invalid_row_handler=on_wrong_row
+        ),
+        "convert_options": pyarrow.csv.ConvertOptions(
+            column_types=dict.fromkeys(names, pyarrow.string()),
+            null_values=[""],
+            strings_can_be_null=True,
+            quoted_strings_can_be_null=True,
+        ),
+    }
 
 
 def _without_blank_end(columns: dict[str, Any]) -> tuple[dict[str, Any], int]:

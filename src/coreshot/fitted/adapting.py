@@ -22,7 +22,6 @@ from coreshot.fitted.survival import refuse_survival
 from coreshot.glm.base_rate_trial import Trial, try_at_sites
 from coreshot.glm.base_rates import LEAST_INFORMATION, Shares, balance_to_shares, estimate_shares, known_shares
 from coreshot.glm.received import find_filling
-from coreshot.glm.site import center_and_scale
 from coreshot.methods.glm import Glm
 from coreshot.methods.one_shot import OneShot
 from coreshot.methods.protocol import Adapts
@@ -163,7 +162,7 @@ def find_client(study: Study, contents: Contents, x: Any) -> str | None:
         return None
     terms = study.agreement
     labels = np.zeros((len(x), terms.num_outputs), np.float32)
-    center = center_and_scale(study.method.prepared_records(make_points(x, labels))[0])[0]
+    center = study.method.prepared_records(make_points(x, labels))[0].center_and_scale()[0]
     for client, content in contents.items():
         if abs(content.num_examples - len(x)) < 0.5 and np.allclose(
             content.center, center, rtol=0, atol=MEAN_TOLERANCE

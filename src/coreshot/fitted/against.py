@@ -17,6 +17,7 @@ from coreshot.methods.glm import Glm, SiteMessage
 from coreshot.methods.protocol import Content
 from coreshot.methods.spectral import Spectral, center_labels
 from coreshot.spectral.coreset import Moments
+from coreshot.spectral.received import ReceivedRows
 from coreshot.study import Study
 from coreshot.types import Points
 
@@ -35,19 +36,19 @@ class Loss:
 
 def measure_loss(study: Study, content: Content, points: Points, sums: InputSums | None, where: str) -> Loss:
     """A CoreshotError where the message was not made from these records."""
-    if isinstance(content, SiteMessage | Moments):
+    if isinstance(content, SiteMessage | ReceivedRows):
         _check_count(points, content, where)
     error = None if sums is None else _mean_error(sums, _moved_inputs(study, content, points), points, where)
     if isinstance(study.method, Glm) and isinstance(content, SiteMessage):
         changes = study.method.changes_by_rounding(study.model, points, content)
-    elif isinstance(study.method, Spectral) and isinstance(content, Moments):
+    elif isinstance(study.method, Spectral) and isinstance(content, ReceivedRows):
         changes = _spectral_changes(study, study.method, content, points)
     else:
         raise CoreshotError("--against: this study's messages cannot be compared with records; leave it out.")
     return Loss(float(np.mean(changes)), float(np.max(changes)), error)
 
 
-def _check_count(points: Points, content: SiteMessage | Moments, where: str) -> None:
+def _check_count(points: Points, content: SiteMessage | ReceivedRows, where: str) -> None:
     if points.num_points != round(content.num_examples):
         raise CoreshotError(
             f"{where}: holds {points.num_points:,} records, and the message stands for "
@@ -80,14 +81,14 @@ def _mean_error(sums: InputSums, x: Float[np.ndarray, "n inputs"], points: Point
 
 
 def _spectral_changes(
-    study: Study, method: Spectral, content: Moments, points: Points
+    study: Study, method: Spectral, content: ReceivedRows, points: Points
 ) -> Float[np.ndarray, "n outputs"]:
     """Of the model of this message alone, beside that of the exact moments."""
     features = method.draw_map(study.model, study.shared_key)(np.asarray(points.x))
     labels = center_labels(study.model, np.asarray(points.y))
-    exact = Moments.from_rows(features, labels, len(features))
+    exact = ReceivedRows.of_moments(Moments.from_rows(features, labels, len(features)))
     before, after = (
-        fit_contents(study, {"site": moments}, None, "mass", 0).predict(points.x) for moments in (exact, content)
+        fit_contents(study, {"site": received}, None, "mass", 0).predict(points.x) for received in (exact, content)
     )
     change = np.abs(np.asarray(after.mean) - np.asarray(before.mean))
     if study.agreement.kind == "regression":

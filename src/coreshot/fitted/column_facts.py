@@ -20,8 +20,8 @@ from coreshot.glm.polynomials import SMALLEST_DEVIATION
 from coreshot.glm.summary import Summary
 from coreshot.methods.protocol import Content
 from coreshot.methods.spectral import Spectral
-from coreshot.spectral.coreset import Moments
 from coreshot.spectral.features import AnyFeatures, Identity, RandomVector
+from coreshot.spectral.received import ReceivedRows
 from coreshot.study import Study
 
 SHARE = "share"  # the kind of a fact about yes and no, or about one value of a category
@@ -55,16 +55,16 @@ def sums_of_summary(summary: Summary, num_inputs: int, fills: Pairs) -> InputSum
 
 def sums_of_moments(study: Study, content: Content) -> InputSums | None:
     """Of a spectral message; None where its features are not the inputs themselves and others."""
-    if not isinstance(study.method, Spectral) or not isinstance(content, Moments):
+    if not isinstance(study.method, Spectral) or not isinstance(content, ReceivedRows):
         return None
     num_inputs, scale = math.prod(study.agreement.input_shape), _input_scale(study.method.features)
     if scale is None:
         return None
-    order = [content.dimension - 1, *range(num_inputs), *range(content.dimension, len(content.joint))]
+    order = [content.dimension - 1, *range(num_inputs), *range(content.dimension, content.sent.shape[1])]
     change = np.diag([1.0, *[scale] * num_inputs, *[1.0] * content.num_outputs])
     if study.agreement.kind == "classification":  # labels are sent minus 1 / classes
         change[0, 1 + num_inputs :] = 1 / content.num_outputs
-    joint = change.T @ content.joint[np.ix_(order, order)] @ change
+    joint = change.T @ content.moments.joint[np.ix_(order, order)] @ change
     joint[0, 0] = content.num_examples
     return InputSums(joint, num_inputs)
 

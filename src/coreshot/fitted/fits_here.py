@@ -141,7 +141,7 @@ def _client_means(study: Study, contents: Contents) -> dict[str, Means]:
         summaries = {client: one.summary(polynomials, filling) for client, one in contents.items()}
         return {client: Means.of_moments(one.linear_moments(num_inputs)) for client, one in summaries.items()}
     if isinstance(study.method, Spectral):
-        return {client: Means.of_moments(one) for client, one in contents.items()}
+        return {client: Means.of_moments(one.moments) for client, one in contents.items()}
     raise CoreshotError(
         "check: what the clients of this study have sent does not say what their records looked like; "
         "studies of the methods glm and spectral can be checked."

@@ -9,14 +9,16 @@
 
 A change writes new files beside the old ones, then replaces model.toml in one step, then removes files that it no
 longer names: a kill at any moment leaves the old model or the new one. To add or to forget a client is to fit again
-from the stored coresets, so the result is that of a fit to these coresets alone.
+from the stored coresets, so the result is that of a fit to these coresets alone. With many clients of glm the coresets
+are in shards, and only those of the clients that come or leave are read again (`coreshot.fitted.sharded_folder`).
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -35,6 +37,17 @@ from coreshot.fitted.model import (
 )
 from coreshot.fitted.near_copies import near_copies
 from coreshot.fitted.posterior_file import posterior_bytes, read_posterior
+from coreshot.fitted.sharded_folder import (
+    ShardedMessages,
+    ShardFile,
+    copy_shard,
+    fit_files,
+    has_shards,
+    in_shards,
+    read_parts,
+    write_shard,
+)
+from coreshot.glm.received import group_number
 from coreshot.inference.protocol import Inference
 from coreshot.inference.registry import INFERENCES
 from coreshot.methods.glm import SiteMessage
@@ -44,7 +57,7 @@ from coreshot.study.file import StudyFile, read_study_file
 from coreshot.wire.messages import read_header
 from coreshot.wire.signatures import Roster, check_roster, check_senders
 
-FORMAT = 1
+FORMAT, SHARDED = 1, 2
 
 
 @dataclass(frozen=True)
@@ -60,8 +73,15 @@ class ModelFolder:
     standings: dict[str, dict[str, Any]]  # of each client: verdict, words, numbers; of glm, `rounding` of its message
     roster: dict[str, str] | None = None  # public keys of clients; None: nobody's signature is checked
     local: dict[str, Any] | None = None  # how it was adapted to a site; None: the federation's own
+    shards: tuple[str, ...] = ()  # the files with the coresets of many clients
 
-    def coresets(self) -> dict[str, bytes]:
+    @property
+    def shard_files(self) -> list[ShardFile]:
+        return [ShardFile(self.path / "shards" / name) for name in self.shards]
+
+    def coresets(self) -> Mapping[str, bytes]:
+        if self.shards:
+            return ShardedMessages(self.shard_files)
         if self.local is not None:
             raise CoreshotError(f"{self.path}: was adapted to a site, and has no coresets; use the federation's model.")
         return {client: (self.path / "coresets" / f"{client}.coreset").read_bytes() for client in self.clients}
@@ -82,13 +102,18 @@ class ModelFolder:
 
 def open_model(path: Path) -> ModelFolder:
     values = _values(path)
-    if values.get("format") != FORMAT:
+    if values.get("format") not in (FORMAT, SHARDED):
         raise CoreshotError(
-            f"{path}: is of format {values.get('format')}, this coreshot reads {FORMAT}; use the version that wrote it."
+            f"{path}: is of format {values.get('format')}, this coreshot reads {FORMAT} and {SHARDED}; use the version "
+            "that wrote it."
         )
-    absent = next((key for key in ("posterior", "weighting", "seed", "clients") if key not in values), None)
+    of_clients = ("clients",) if values["format"] == FORMAT else ("shards", "standings")
+    absent = next((key for key in ("posterior", "weighting", "seed", *of_clients) if key not in values), None)
     if absent is not None:
         raise CoreshotError(f"{path / 'model.toml'}: the key {absent!r} is missing; fit the model again.")
+    if values["format"] == SHARDED:
+        values["standing"] = _read_standings(path / values["standings"])
+        values["clients"] = list(values["standing"])
     study = read_study_file(path / "study.toml")
     return ModelFolder(
         path,
@@ -100,7 +125,15 @@ def open_model(path: Path) -> ModelFolder:
         values.get("standing", {}),
         check_roster(values["roster"], str(path / "model.toml")) if "roster" in values else None,
         values.get("local"),
+        tuple(values.get("shards", ())),
     )
+
+
+def _read_standings(path: Path) -> dict[str, dict[str, Any]]:
+    try:
+        return dict(json.loads(path.read_bytes()))
+    except (OSError, ValueError):
+        raise CoreshotError(f"{path}: is missing or damaged; fit the model again from the coresets.") from None
 
 
 def _values(path: Path) -> dict[str, Any]:
@@ -140,7 +173,10 @@ def write_model(
     """Fit, and put the folder into that state. With a roster, every coreset must be signed by its client."""
     if path.exists() and not (path / "model.toml").is_file() and any(path.iterdir()):
         raise CoreshotError(f"{path}: is in the way, and is no coreshot model; move it, or use another --out.")
-    study, ordered = study_file.study, {client: coresets[client] for client in sorted(coresets)}
+    study = study_file.study
+    if has_shards(study, len(coresets)):
+        return write_sharded(path, study_file, coresets, {}, weighting, seed, roster)
+    ordered = {client: coresets[client] for client in sorted(coresets)}
     # Before anything is written: messages may be unusable.
     if roster is not None:
         check_senders(ordered.values(), roster)
@@ -163,11 +199,58 @@ def write_model(
         }
         for client, standing in compare_clients(study, contents).items()
     }
-    write_bytes(
-        path / "model.toml", _model_toml(study.hash, name, standings, settings, weighting, seed, roster).encode()
-    )
-    _remove_unnamed(path, name, set(ordered))
+    of_clients = {"clients": list(standings), "inference": settings, "standing": standings}
+    values = {"format": FORMAT, "study": study.hash, "posterior": name, "weighting": weighting, "seed": seed}
+    _write_values(path, {**values, **of_clients, "roster": roster})
+    _remove_unnamed(path, {name, *(f"{client}.coreset" for client in ordered)})
     return model
+
+
+def write_sharded(
+    path: Path,
+    study_file: StudyFile,
+    coresets: Mapping[str, bytes],
+    kept: Mapping[int, ShardFile],
+    weighting: Weighting,
+    seed: int,
+    roster: Roster | None = None,
+) -> FittedModel:
+    """The same of many clients; kept are the shards that stay as they are."""
+    study, files = study_file.study, list[ShardFile]()
+    try:
+        for number, names in sorted(in_shards(coresets).items()):
+            if number in kept:
+                files.append(kept[number])
+                continue
+            messages = {name: coresets[name] for name in names}
+            if roster is not None:
+                check_senders(messages.values(), roster)
+            files.append(write_shard(path, study, number, messages, write_bytes))
+        fitted = fit_files(study, files)
+    except CoreshotError:
+        _undo(path)
+        raise
+    write_bytes(path / "study.toml", study_file.text.encode())
+    for name, data in (fitted.posterior, fitted.standings):
+        write_bytes(path / name, data)
+    values = {"format": SHARDED, "study": study.hash, "posterior": fitted.posterior[0], "weighting": weighting}
+    shards = [file.path.name for file in files]
+    of_clients = {"seed": seed, "standings": fitted.standings[0], "shards": shards, "roster": roster}
+    _write_values(path, {**values, **of_clients})
+    _remove_unnamed(path, {fitted.posterior[0], fitted.standings[0], *shards})
+    return fitted.model
+
+
+def _undo(path: Path) -> None:
+    """Remove the shards that no model names."""
+    is_model = (path / "model.toml").is_file()
+    named = set(_values(path).get("shards", ())) if is_model else set()
+    for file in (path / "shards").glob("*"):
+        if file.name not in named:
+            file.unlink()
+    if not is_model and (path / "shards").is_dir():
+        (path / "shards").rmdir()
+        path.rmdir()
 
 
 def _rounded(values: dict[str, Any]) -> dict[str, Any]:
@@ -184,38 +267,21 @@ def _rounding(content: Content) -> dict[str, float]:
     return {"rounding": round(content.loss, 5)} if isinstance(content, SiteMessage) else {}
 
 
-def _remove_unnamed(path: Path, posterior: str, clients: set[str]) -> None:
-    for file in path.glob("posterior-*.safetensors"):
-        if file.name != posterior:
-            file.unlink()
-    for file in (path / "coresets").glob("*"):
-        if file.name.removesuffix(".coreset") not in clients:
-            file.unlink()
-    for file in [*path.glob(".*.tmp"), *(path / "coresets").glob(".*.tmp")]:  # of a run that was killed
+def _remove_unnamed(path: Path, named: set[str]) -> None:
+    folders = [path / "coresets", path / "shards"]
+    files = [*path.glob("posterior-*.safetensors"), *path.glob("standings-*.json")]
+    for file in [*files, *(file for folder in folders for file in folder.glob("*"))]:
+        if file.name not in named:
+            file.unlink(missing_ok=True)
+    for file in path.glob(".*.tmp"):  # of a run that was killed
         file.unlink()
+    for folder in folders:
+        if folder.is_dir() and not any(folder.iterdir()):
+            folder.rmdir()
 
 
-def _model_toml(
-    study_hash: str,
-    posterior: str,
-    standings: Mapping[str, Mapping[str, Any]],
-    inference: dict[str, Any] | None,
-    weighting: str,
-    seed: int,
-    roster: Roster | None,
-) -> str:
-    values = {
-        "format": FORMAT,
-        "study": study_hash,
-        "posterior": posterior,
-        "weighting": weighting,
-        "seed": seed,
-        "clients": list(standings),
-        "inference": inference,
-        "standing": standings,
-        "roster": roster,
-    }
-    return tomli_w.dumps(_without_none(values))
+def _write_values(path: Path, values: Mapping[str, Any]) -> None:
+    write_bytes(path / "model.toml", tomli_w.dumps(_without_none(values)).encode())
 
 
 def _without_none(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -239,3 +305,56 @@ def refit(model: ModelFolder, coresets: Mapping[str, bytes], roster: Roster | No
     """With another roster, or with the one that the model was fitted with."""
     inference, keys = stored_inference(model), model.roster if roster is None else roster
     return write_model(model.path, model.study_file, coresets, inference, model.weighting, model.seed, keys)
+
+
+class _Chosen(Mapping[str, bytes]):
+    """Messages of several places by client, each read when it is asked for."""
+
+    def __init__(self, sources: Mapping[str, Mapping[str, bytes]]) -> None:
+        self.sources = sources
+
+    def __getitem__(self, name: str) -> bytes:
+        return self.sources[name][name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.sources)
+
+    def __len__(self) -> int:
+        return len(self.sources)
+
+
+def change(
+    model: ModelFolder, new: Mapping[str, bytes], gone: Collection[str] = (), roster: Roster | None = None
+) -> FittedModel:
+    """Add clients, and remove others: of many clients, only the shards of these are made again."""
+    known, study = model.coresets(), model.study_file.study
+    sources = {**{name: known for name in known if name not in gone}, **dict.fromkeys(new, new)}
+    chosen = _Chosen({name: sources[name] for name in sorted(sources)})
+    if not (model.shards and has_shards(study, len(chosen))):
+        return refit(model, chosen, roster)
+    if roster is not None:
+        check_senders(known.values(), roster)
+    touched = {group_number(name) for name in (*new, *gone)}
+    kept = {file.number: file for file in model.shard_files if file.number not in touched}
+    keys = model.roster if roster is None else roster
+    return write_sharded(model.path, model.study_file, chosen, kept, model.weighting, model.seed, keys)
+
+
+def merge(
+    parts: Sequence[Path], study_file: StudyFile, path: Path, seed: int, roster: Roster | None = None
+) -> FittedModel:
+    """The model of what several machines have summed. A shard that two of them made is made again."""
+    files = read_parts(parts)
+    sources = {name: ShardedMessages([file]) for file in files for name in file.names()}
+    if len(sources) < sum(len(file.names()) for file in files):
+        raise CoreshotError("fit --merge: a client is in two parts; give each part once, made of the same files.")
+    chosen, study = _Chosen({name: sources[name] for name in sorted(sources)}), study_file.study
+    if not has_shards(study, len(chosen)):
+        return write_model(path, study_file, chosen, None, "mass", seed, roster)
+    if roster is not None:
+        check_senders(chosen.values(), roster)
+    kept = dict[int, ShardFile]()
+    for file in files:
+        if sum(other.number == file.number for other in files) == 1:
+            kept[file.number] = copy_shard(file, path, study, write_bytes)
+    return write_sharded(path, study_file, chosen, kept, "mass", seed, roster)

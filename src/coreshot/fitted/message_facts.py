@@ -76,7 +76,7 @@ def message_facts(study: Study, message: Message, content: Content) -> MessageFa
     sums = sums_of_moments(study, content)
     if sums is None:
         return None
-    size = len(content.joint)
+    size = content.sent.shape[1]
     return _facts(study, study.inputs, sums, size - content.num_outputs, size * (size + 1) // 2)
 
 

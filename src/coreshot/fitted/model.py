@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -20,7 +21,10 @@ from coreshot.methods.glm import Glm
 from coreshot.methods.one_shot import OneShotState, pool_coresets
 from coreshot.methods.protocol import Claims, Content, Forgets, PointInference, State, Weighting
 from coreshot.methods.spectral import Spectral
-from coreshot.spectral.outlier_clients import Standing, leave_one_out
+from coreshot.models.parallel import one_blas_thread
+from coreshot.spectral.many_clients import compare_rows
+from coreshot.spectral.outlier_clients import MANY_CLIENTS, Standing, leave_one_out
+from coreshot.spectral.received import ReceivedRows
 from coreshot.study import Study
 from coreshot.types import Posterior, Predictive
 from coreshot.wire.messages import decode_message, hash_arrays, read_header, unpack
@@ -161,24 +165,31 @@ class FittedModel:
         return _infer(self.study, state, jax.random.key(0), None)
 
 
+@one_blas_thread()
 def read_messages(study: Study, messages: Iterable[bytes]) -> dict[str, Content]:
     """What each client's message says, decoded and checked once; the order is that of the messages."""
     contents: dict[str, Content] = {}
+    terms, releases = study.hash, study.releases
     for data in messages:
         client = read_header(data)["client"]
         if client in contents:
             raise CoreshotError(f"client {client}: sent two messages; keep one of them.")
-        message = decode_message(data, study_hash=study.hash, releases=study.releases)
+        message = decode_message(data, study_hash=terms, releases=releases)
         contents[client] = study.read(client, message)
     return contents
 
 
+def digest(arrays: Mapping[str, Any]) -> bytes:
+    """The same for messages with the same arrays, whoever sent them."""
+    return hashlib.sha256(str(hash_arrays(arrays)).encode()).digest()
+
+
 def refuse_copies(messages: Iterable[bytes]) -> None:
     """A CoreshotError if two clients sent the same arrays: the records behind them would count twice."""
-    owners: dict[str, str] = {}
+    owners: dict[bytes, str] = {}
     for data in messages:
         header, arrays = unpack(data)
-        client = owners.setdefault(str(hash_arrays(arrays)), header["client"])
+        client = owners.setdefault(digest(arrays), header["client"])
         if client != header["client"]:
             raise CoreshotError(
                 f"client {header['client']}: its file holds the same numbers as that of client {client}; "
@@ -226,6 +237,7 @@ def fit(
     return fit_contents(study, read_messages(study, messages), inference, weighting, seed)
 
 
+@one_blas_thread()
 def fit_contents(
     study: Study, contents: Contents, inference: Inference | None, weighting: Weighting, seed: int
 ) -> FittedModel:
@@ -237,6 +249,7 @@ def fit_contents(
     return _infer(study, state, key, None if inference is None else PointInference(inference, weighting))
 
 
+@one_blas_thread()
 def _infer(study: Study, state: State, key: jax.Array, inference: PointInference | None) -> FittedModel:
     posterior, info = study.method.posterior(named_key(key, "inference"), study.model, state, inference)
     probes = jnp.zeros((0, *study.agreement.input_shape))
@@ -255,11 +268,15 @@ def record_shares(study: Study, contents: Contents) -> dict[str, float]:
     return {client: count / total for client, count in counts.items()} if len(counts) == len(contents) else {}
 
 
+@one_blas_thread()
 def compare_clients(study: Study, contents: Contents) -> dict[str, Standing]:
     """How each client's message agrees with those of all others, by name: is one of them broken, or hostile?"""
     clients, method = sorted(contents), study.method
     if isinstance(method, Spectral):
-        return leave_one_out(study.model.kind, clients, lambda client: contents[client])
+        rows = dict[str, ReceivedRows](contents)
+        if len(rows) > MANY_CLIENTS and all(len(one.sent) < one.dimension // 3 for one in rows.values()):
+            return compare_rows(study.model.kind, rows)
+        return leave_one_out(study.model.kind, clients, lambda client: contents[client].moments)
     if isinstance(method, Glm):
         return leave_one_out(study.model.kind, clients, lambda client: contents[client].linear)
     why = (

@@ -7,13 +7,15 @@ little, by mistake or without effort. Who adds noise to a copy is not found; onl
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
 import numpy as np
+from jaxtyping import Float
 
 from coreshot.methods.protocol import Content
+from coreshot.spectral.received import ReceivedRows
 
 MIN_SHARE = 0.6  # of equal numbers; honest sites of one population have at most a quarter (moments of five columns)
 RELATIVE = 1e-5  # numbers this close are equal: means over different records are, at best, 1e-4 apart
@@ -30,13 +32,16 @@ def near_copies(contents: Mapping[str, Content]) -> dict[str, tuple[str, float]]
     for client, content in contents.items():
         numbers = np.concatenate([np.zeros(1), *_arrays(content)])
         groups.setdefault(len(numbers), []).append((client, numbers[:: -(-len(numbers) // MAX_NUMBERS)]))
-    return {client: found for group in groups.values() for client, found in _in_group(group)}
+    parts = [([name for name, _ in group], np.stack([row for _, row in group])) for group in groups.values()]
+    return {client: found for names, rows in parts for client, found in near_copies_of(names, rows).items()}
 
 
 def _arrays(value: Any) -> Iterator[np.ndarray]:
     """All arrays of numbers in a content, at any depth, in the order of its fields."""
     if isinstance(value, np.ndarray | jax.Array):
         yield np.ravel(np.asarray(value, np.float64))
+    elif isinstance(value, ReceivedRows):
+        yield value.sample
     elif dataclasses.is_dataclass(value):
         for field in dataclasses.fields(value):
             yield from _arrays(getattr(value, field.name))
@@ -48,11 +53,12 @@ def _arrays(value: Any) -> Iterator[np.ndarray]:
             yield from _arrays(item)
 
 
-def _in_group(group: list[tuple[str, np.ndarray]]) -> Iterator[tuple[str, tuple[str, float]]]:
-    """Only pairs that are next to each other, and equal, at one of a few places are compared: a copy is, and all pairs
-    of ten thousand clients would be too many.
+def near_copies_of(names: Sequence[str], rows: Float[np.ndarray, "clients numbers"]) -> dict[str, tuple[str, float]]:
+    """Of clients with so many numbers each.
+
+    Only pairs that are next to each other, and equal, at one of a few places are compared: a copy is, and all pairs of
+    ten thousand clients would be too many.
     """
-    names, rows = [name for name, _ in group], np.stack([numbers for _, numbers in group])
     pairs = set[tuple[int, int]]()
     for place in np.unique(np.linspace(0, rows.shape[1] - 1, NUM_PLACES).astype(int)):
         order = np.argsort(rows[:, place], kind="stable")
@@ -64,7 +70,7 @@ def _in_group(group: list[tuple[str, np.ndarray]]) -> Iterator[tuple[str, tuple[
         share = _equal_share(rows[earlier], rows[later])
         if share >= max(MIN_SHARE, best.get(later, ("", 0.0))[1]):
             best[later] = names[earlier], share
-    return ((names[later], best[later]) for later in sorted(best))
+    return {names[later]: best[later] for later in sorted(best)}
 
 
 def _equal_share(one: np.ndarray, other: np.ndarray) -> float:

@@ -24,6 +24,7 @@ from jaxtyping import Float
 from coreshot.glm.class_likelihood import ClassLikelihood, SiteClasses, Slope, Weights, stack
 from coreshot.glm.local_fit import INTERCEPT_PRECISION, LOCAL_PRECISIONS, MAX_RECORDS, MAX_STEPS, LocalFit
 from coreshot.glm.polynomials import Polynomials
+from coreshot.glm.records import Prepared
 
 LARGEST_LOG_RATE = 30.0
 
@@ -96,7 +97,10 @@ def to_counts(y: Float[np.ndarray, "n 1"], largest_count: float) -> Float[np.nda
 
 
 def fit_counts_locally(
-    polynomials: Polynomials, x: Float[np.ndarray, "n inputs"], counts: Float[np.ndarray, "n 1"], largest_count: float
+    polynomials: Polynomials,
+    x: Float[np.ndarray, "n inputs"] | Prepared,
+    counts: Float[np.ndarray, "n 1"],
+    largest_count: float,
 ) -> CountFit:
     """x and counts must be in an order that does not depend on the file's."""
     some = slice(None, None, -(-len(x) // MAX_RECORDS))
@@ -118,7 +122,7 @@ def fit_counts_locally(
     return CountFit(weights, _gradient(polynomials, x, counts, weights), largest_count)
 
 
-def _gradient(polynomials: Polynomials, x: np.ndarray, counts: np.ndarray, weights: Weights) -> Weights:
+def _gradient(polynomials: Polynomials, x: np.ndarray | Prepared, counts: np.ndarray, weights: Weights) -> Weights:
     """Of all records at these weights, as they are sent, and rounded as it is sent."""
     found = np.zeros_like(weights)
     for first in range(0, len(x), MAX_RECORDS):

@@ -8,7 +8,7 @@ column at all. The indicator stays, so that a linear term takes up whatever miss
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -28,9 +28,13 @@ class Filling:
     @classmethod
     def of_records(cls, x: Float[np.ndarray, "n inputs"], pairs: Pairs) -> Filling:
         """The means of the cells that are there; 0 where none is."""
+        return cls.of_columns(lambda entry: x[:, entry], lambda entry: x[:, entry], pairs)
+
+    @classmethod
+    def of_columns(cls, column: Callable[[int], np.ndarray], raw: Callable[[int], np.ndarray], pairs: Pairs) -> Filling:
         values = []
         for entry, indicator in pairs:
-            present = x[x[:, indicator] < 0.5, entry]
+            present = column(entry)[raw(indicator) < 0.5]
             values.append(float(np.mean(present)) if len(present) else 0.0)
         return cls(pairs, tuple(values))
 
@@ -39,12 +43,16 @@ class Filling:
         cls, counts: Sequence[float], centers: Sequence[Float[np.ndarray, " inputs"]], pairs: Pairs
     ) -> Filling:
         """The means of all sites' cells. Centers are the means of each site's inputs, filled and indicators alike."""
-        values = []
+        values, every, sizes = [], np.asarray(centers), np.asarray(counts)
         for entry, indicator in pairs:
-            present = [count * (1 - center[indicator]) for count, center in zip(counts, centers, strict=True)]
-            total = sum(size * center[entry] for size, center in zip(present, centers, strict=True))
-            values.append(float(total / sum(present)) if sum(present) > PRESENT else 0.0)
+            present = sizes * (1 - every[:, indicator])
+            total = float(np.sum(present))
+            values.append(float(np.sum(present * every[:, entry])) / total if total > PRESENT else 0.0)
         return cls(pairs, tuple(values))
+
+    def is_needed(self, center: Float[np.ndarray, " inputs"]) -> bool:
+        """Whether this site has no cell of some column."""
+        return any(center[indicator] > ALL_MISSING for _, indicator in self.pairs)
 
     def center_of(self, center: Float[np.ndarray, " inputs"]) -> Float[np.ndarray, " inputs"]:
         """A site's, with these values for the columns of which it has no cell."""

@@ -15,6 +15,7 @@ from jaxtyping import Float, Int
 
 from coreshot.glm.class_likelihood import SiteClasses
 from coreshot.glm.polynomials import Polynomials
+from coreshot.glm.records import Prepared
 
 # Prior precisions of standardised weights: inputs, products of two, higher degrees.
 LOCAL_PRECISIONS = np.asarray([1.0, 10.0, 10.0])
@@ -40,7 +41,10 @@ class LocalFit:
 
 
 def fit_locally(
-    polynomials: Polynomials, x: Float[np.ndarray, "n inputs"], labels: Int[np.ndarray, " n"], num_classes: int
+    polynomials: Polynomials,
+    x: Float[np.ndarray, "n inputs"] | Prepared,
+    labels: Int[np.ndarray, " n"],
+    num_classes: int,
 ) -> LocalFit:
     """x and labels must be in an order that does not depend on the file's, so that the result does not either."""
     some = slice(None, None, -(-len(x) // MAX_RECORDS))
@@ -72,7 +76,7 @@ def _fit_softmax(
 
 def _gradient(
     polynomials: Polynomials,
-    x: Float[np.ndarray, "n inputs"],
+    x: Float[np.ndarray, "n inputs"] | Prepared,
     labels: Int[np.ndarray, " n"],
     weights: Float[np.ndarray, "d logits"],
     num_classes: int,

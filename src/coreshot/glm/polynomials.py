@@ -8,7 +8,6 @@ comes with all terms of lower degree that it needs. So a public range that is fa
 from __future__ import annotations
 
 import hashlib
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -54,14 +53,15 @@ class Polynomials:
         self, center: Float[np.ndarray, " inputs"], scale: Float[np.ndarray, " inputs"]
     ) -> Float[np.ndarray, "d d"]:
         """A, such that features(x) @ A = features((x - center) / scale)."""
-        place = {(): 0, **{term: column for column, term in enumerate(self.terms, 1)}}
+        rows, columns, factors, left = _expansion(self.terms)
         basis = np.zeros((self.dimension, self.dimension))
         basis[0, 0] = 1.0
-        inverse, negative = (1 / scale).tolist(), (-center).tolist()
-        for column, term in enumerate(self.terms, 1):
-            size = math.prod(inverse[entry] for entry in term)
-            for kept, left in _splits(term):
-                basis[place[kept], column] += size * math.prod(negative[entry] for entry in left)
+        # Multiplied one after the other; the last number is 1, which fills up short terms.
+        inverse, negative = np.append(1 / scale, 1.0), np.append(-center, 1.0)
+        size, offset = np.ones(len(rows)), np.ones(len(rows))
+        for entries, others in zip(factors, left, strict=True):
+            size, offset = size * inverse[entries], offset * negative[others]
+        np.add.at(basis, (rows, columns), size * offset)
         return basis
 
     def standard_basis(self, moments: Float[np.ndarray, "d d"]) -> Float[np.ndarray, "d d"]:
@@ -98,6 +98,23 @@ def _splits(term: Term) -> tuple[tuple[Term, Term], ...]:
         )
         for mask in range(2 ** len(term))
     )
+
+
+@lru_cache(maxsize=16)
+def _expansion(terms: tuple[Term, ...]) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Of all ways to divide all terms: the place of the factors that are kept, that of the term, the term's factors and
+    those that are left, filled up with -1, the last number."""
+    place = {(): 0, **{term: column for column, term in enumerate(terms, 1)}}
+    ways = [(term, kept, left) for term in terms for kept, left in _splits(term)]
+    longest = max((len(term) for term in terms), default=0)
+
+    def filled(entries: Sequence[Term]) -> np.ndarray:
+        full = [[*one, *[-1] * (longest - len(one))] for one in entries]
+        return np.asarray(full, np.int64).reshape(len(full), longest).T
+
+    rows = np.asarray([place[kept] for _, kept, _ in ways], np.int64)
+    columns = np.asarray([place[term] for term, _, _ in ways], np.int64)
+    return rows, columns, filled([term for term, _, _ in ways]), filled([left for _, _, left in ways])
 
 
 @lru_cache(maxsize=16)

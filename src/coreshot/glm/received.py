@@ -57,7 +57,11 @@ class SiteMessage:
         """Decoded anew, and the same bits each time."""
         correct = None if self.correction is None else self._correct
         found = decode_summary(self.codes, polynomials, self.num_outputs, correct, "this message")
-        return found.in_inputs(polynomials, filling.center_of(self.center), self.scale)
+        return self.in_inputs(found, polynomials, filling)
+
+    def in_inputs(self, own: Summary, polynomials: Polynomials, filling: Filling = NOT_FILLED) -> Summary:
+        """Its own sums, for features of the inputs as they are."""
+        return own.in_inputs(polynomials, filling.center_of(self.center), self.scale)
 
     def _correct(self, site: SiteClasses) -> SiteClasses:
         assert self.correction is not None
@@ -71,7 +75,8 @@ def read_site(
     num_outputs: int,
     fit: LocalFit | None,
     where: str,
-) -> SiteMessage:
+) -> tuple[SiteMessage, Summary]:
+    """And its sums, for features of (x - center) / scale."""
     own = decode_summary(codes, polynomials, num_outputs, fit.correct if fit else None, where)
     _check_weight(own, fit.largest_label if fit else 1.0, where)
     center, scale = arrays["center"], arrays["scale"]
@@ -82,7 +87,7 @@ def read_site(
     moments = linear.linear_moments(len(center))
     limits = Limits(*arrays["limits"]) if "limits" in arrays else None
     loss = float(arrays["loss"][0])
-    return SiteMessage(codes, center, scale, correction, num_outputs, loss, moments, largest, limits)
+    return SiteMessage(codes, center, scale, correction, num_outputs, loss, moments, largest, limits), own
 
 
 def decode_summary(
@@ -132,22 +137,38 @@ def find_limits(sites: Mapping[str, SiteMessage]) -> Limits:
 def add_sites(sites: Mapping[str, SiteMessage], polynomials: Polynomials, filling: Filling = NOT_FILLED) -> Summary:
     """Of all these sites together."""
     names = sorted(sites)
-    if len(names) <= NUM_GROUPS:
+    if not are_pooled(len(names)):
         return add_summaries([sites[name].summary(polynomials, filling) for name in names])
     groups: dict[int, list[str]] = {}
     for name in names:
-        groups.setdefault(zlib.crc32(name.encode()) % NUM_GROUPS, []).append(name)
+        groups.setdefault(group_number(name), []).append(name)
     parts = [[sites[name] for name in groups[key]] for key in sorted(groups)]
     return add_summaries([_add_group(part, polynomials, filling) for part in parts])
 
 
+def are_pooled(num_sites: int) -> bool:
+    return num_sites > NUM_GROUPS
+
+
+def group_number(name: str) -> int:
+    return zlib.crc32(name.encode()) % NUM_GROUPS
+
+
 def _add_group(group: Sequence[SiteMessage], polynomials: Polynomials, filling: Filling) -> Summary:
+    """Those that are to be filled in come last: the sums of the others do not depend on what they are filled with."""
+    found: Summary | None = None
+    for one in sorted(group, key=lambda one: filling.is_needed(one.center)):
+        found = pool_summaries(found, one.summary(polynomials, filling))
+    assert found is not None
+    return found
+
+
+def pool_summaries(one: Summary | None, other: Summary) -> Summary:
     """Sites with a covariance for each class are pooled with one another, and so are those with one for all."""
-    moments, found = np.zeros(()), dict[int, SiteClasses]()
-    for one in group:
-        summary = one.summary(polynomials, filling)
-        moments = moments + summary.moments
-        for site in summary.sites:
-            kind = len(site.covariances)
-            found[kind] = pool(found[kind], site) if kind in found else site
-    return Summary(moments, tuple(found[kind] for kind in sorted(found)), group[0].num_outputs)
+    if one is None:
+        return other
+    found = {len(site.covariances): site for site in one.sites}
+    for site in other.sites:
+        kind = len(site.covariances)
+        found[kind] = pool(found[kind], site) if kind in found else site
+    return Summary(one.moments + other.moments, tuple(found[kind] for kind in sorted(found)), one.num_outputs)

@@ -11,13 +11,13 @@ from jaxtyping import Float, Int
 
 from coreshot.glm.counts import fit_counts_locally, to_counts
 from coreshot.glm.local_fit import LocalFit, fit_locally
-from coreshot.glm.polynomials import Polynomials, deviations
+from coreshot.glm.polynomials import Polynomials
+from coreshot.glm.records import CHUNK, Prepared, sort_records
 from coreshot.glm.score_groups import group_by_score, join_all, num_groups_of
 from coreshot.glm.summary import Summary, collect_class_moments, collect_moments, join_class_moments
 from coreshot.models import Model
 from coreshot.types import Points
 
-CHUNK = 8192  # records at once
 Detail = Literal["groups", "classes", "moments"]  # of classes: their groups, each as a whole, or one matrix for all
 
 
@@ -48,15 +48,16 @@ class SiteSums:
 def sum_records(
     model: Model,
     polynomials: Polynomials,
-    x: Float[np.ndarray, "n inputs"],
+    x: Float[np.ndarray, "n inputs"] | Prepared,
     y: Float[np.ndarray, "n outputs"],
     largest_count: float | None = None,
 ) -> SiteSums:
     """The fit is in float32, as the server will read it. largest_count: y are counts, at most so large."""
     parts = [slice(first, first + CHUNK) for first in range(0, len(x), CHUNK)]
     if model.kind == "regression":
-        moments = np.asarray(sum(collect_moments(polynomials(x[part]), y[part]) for part in parts))
-        own = largest_count and fit_counts_locally(polynomials, x, to_counts(y, largest_count), largest_count)
+        exact = y.astype(np.float64)
+        moments = np.asarray(sum(collect_moments(polynomials(x[part]), exact[part]) for part in parts))
+        own = largest_count and fit_counts_locally(polynomials, x, to_counts(exact, largest_count), largest_count)
         return SiteSums(moments, (), np.zeros((0, 0, 0)), own or None, model.num_outputs)
     labels = np.argmax(y, axis=1)
     fit = fit_locally(polynomials, x, labels, model.num_outputs)
@@ -73,7 +74,7 @@ def sum_records(
 
 def _groups(
     polynomials: Polynomials,
-    x: Float[np.ndarray, "n inputs"],
+    x: Float[np.ndarray, "n inputs"] | Prepared,
     labels: Int[np.ndarray, " n"],
     fit: LocalFit,
     parts: Sequence[slice],
@@ -86,15 +87,6 @@ def _groups(
 
 
 def sorted_records(points: Points) -> tuple[Float[np.ndarray, "n inputs"], Float[np.ndarray, "n outputs"]]:
-    """In an order of their own, so that a file with its lines in another order gives the same bytes."""
-    present = np.asarray(points.weight) > 0
-    x = np.asarray(points.x, np.float64)[present].reshape(int(np.sum(present)), -1)
-    y = np.asarray(points.y, np.float64)[present]
-    order = np.lexsort(np.concatenate([x, y], axis=1).T)
-    return x[order], y[order]
-
-
-def center_and_scale(x: Float[np.ndarray, "n inputs"]) -> tuple[np.ndarray, np.ndarray]:
-    """As float32, as they are sent."""
-    center, scale = np.mean(x, axis=0), deviations(np.var(x, axis=0))
-    return center.astype(np.float32).astype(np.float64), scale.astype(np.float32).astype(np.float64)
+    """In an order of their own, in float64."""
+    x, y = sort_records(points)
+    return x.astype(np.float64), y.astype(np.float64)

@@ -16,7 +16,7 @@ logistic data of docs/tables.md had been seen.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -45,9 +45,16 @@ class Limits:
     @classmethod
     def of_records(cls, x: Float[np.ndarray, "n inputs"], numbers: Sequence[int], pairs: Pairs) -> Limits:
         """Of these inputs, from the cells that are there; as float32, as they are sent."""
-        found, indicators = cls.none(x.shape[1]), dict(pairs)
+        return cls.of_columns(lambda entry: x[:, entry], x.shape[1], numbers, pairs)
+
+    @classmethod
+    def of_columns(
+        cls, column: Callable[[int], np.ndarray], num_inputs: int, numbers: Sequence[int], pairs: Pairs
+    ) -> Limits:
+        found, indicators = cls.none(num_inputs), dict(pairs)
         for entry in numbers:
-            cells = x[x[:, indicators[entry]] < 0.5, entry] if entry in indicators else x[:, entry]
+            cells = column(entry).astype(np.float64)
+            cells = cells[column(indicators[entry]) < 0.5] if entry in indicators else cells
             if len(cells) < FEWEST_CELLS or len(np.unique(cells)) < FEWEST_VALUES:
                 continue
             low, middle, high = np.quantile(cells, [TAIL, 0.5, 1 - TAIL])

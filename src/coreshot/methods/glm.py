@@ -13,9 +13,8 @@ columns and on products of them (`coreshot.glm.polynomials`). What a site sends,
 | limits                    | of each number, inside which its cells were moved              | winsorising  |
 | loss                      | what rounding changes in the site's own predictions, on average | this file   |
 
-Messages of before also have curvature, shares and offset, which are not used.
-Rounding is chosen by what it changes: `tolerance` is in
-units of the predictions, and `max_bytes` is an upper limit.
+Messages of before also have curvature, shares and offset, which are not used. Rounding is chosen by what it changes:
+`tolerance` is in units of the predictions, and `max_bytes` is an upper limit.
 """
 
 from __future__ import annotations
@@ -30,7 +29,6 @@ from jaxtyping import Array, Float
 from coreshot.config import Count, NonNegativeInt, Positive, settings
 from coreshot.errors import CoreshotError
 from coreshot.glm.counts import CountFit
-from coreshot.glm.filling import Filling
 from coreshot.glm.head import fit_head
 from coreshot.glm.local_fit import LocalFit
 from coreshot.glm.message_size import (
@@ -46,8 +44,10 @@ from coreshot.glm.new_site import fit_new_site
 from coreshot.glm.polynomials import Polynomials, choose_terms
 from coreshot.glm.posterior import GlmPosterior
 from coreshot.glm.received import LARGEST, SiteMessage, add_sites, decode_summary, find_filling, find_limits, read_site
+from coreshot.glm.records import CHUNK, Prepared, prepare
 from coreshot.glm.score_groups import MAX_GROUPS, MIN_RECORDS
-from coreshot.glm.site import CHUNK, Detail, SiteSums, center_and_scale, sorted_records, sum_records
+from coreshot.glm.site import Detail, SiteSums, sum_records
+from coreshot.glm.summary import Summary
 from coreshot.glm.winsorising import TAIL, Limits
 from coreshot.inference.protocol import Info
 from coreshot.methods.one_round import OneRoundMethod, answer_each, check_arrived, exchange_once
@@ -148,7 +148,7 @@ class Glm(OneRoundMethod):
         )
 
     def _example_message(self, size: int, model: Model, num_records: int) -> Message:
-        logits, of_classes = self._num_logits(model), num_logits_of_classes(model)
+        of_classes = num_logits_of_classes(model)
         lengths = {"moments": code_length(size + model.num_outputs)}
         if of_classes == 1:
             num_groups = min(max(num_records // 2 // MIN_RECORDS, 1), MAX_GROUPS)
@@ -184,8 +184,8 @@ class Glm(OneRoundMethod):
 
     def _arrays(self, model: Model, polynomials: Polynomials, points: Points) -> tuple[dict[str, Array], float, int]:
         x, y, limits = self.prepared_records(points)
-        center, scale = center_and_scale(x)
-        x = (x - center) / scale  # rounding is relative to what a site's own records spread
+        center, scale = x.center_and_scale()
+        x = replace(x, center=center, scale=scale)  # rounding is relative to what a site's own records spread
         sums = sum_records(model, polynomials, x, y, self.largest_count)
         codes, loss = self._coded(model, polynomials, sums, x[:: -(-len(x) // MAX_CHECKED)])
         fit = sums.fit or LocalFit(*2 * (np.zeros((polynomials.dimension, 0)),))
@@ -197,15 +197,10 @@ class Glm(OneRoundMethod):
         arrays["loss"] = _one_number(loss)
         return arrays, loss, _size(codes)
 
-    def prepared_records(
-        self, points: Points
-    ) -> tuple[Float[np.ndarray, "n inputs"], Float[np.ndarray, "n outputs"], Limits]:
+    def prepared_records(self, points: Points) -> tuple[Prepared, Float[np.ndarray, "n outputs"], Limits]:
         """Moved inside the site's own limits, then filled in with the means of what was moved."""
-        x, y = sorted_records(points)
-        numbers = self._numbers(x.shape[1]) if self.winsorise else ()
-        limits = Limits.of_records(x, numbers, self.fills)
-        x = limits(x)
-        return Filling.of_records(x, self.fills)(x), y, limits
+        num_inputs = int(np.prod(points.x.shape[1:]))
+        return prepare(points, self._numbers(num_inputs) if self.winsorise else (), self.fills)
 
     def _coded(
         self, model: Model, polynomials: Polynomials, sums: SiteSums, x: Float[np.ndarray, "n inputs"]
@@ -258,6 +253,9 @@ class Glm(OneRoundMethod):
         return found
 
     def read(self, model: Model, client: str, message: Message) -> SiteMessage:
+        return self.read_with_sums(model, client, message)[0]
+
+    def read_with_sums(self, model: Model, client: str, message: Message) -> tuple[SiteMessage, Summary]:
         where, polynomials = f"client {client}, round {message.round}, {message.kind}", self.polynomials(model)
         arrays = {name: array for name, array in message.arrays.items() if name not in UNUSED}
         shapes = _shapes(polynomials.dimension, self._num_logits(model), model, self.winsorise)
@@ -297,14 +295,14 @@ class Glm(OneRoundMethod):
     def changes_by_rounding(self, model: Model, points: Points, content: SiteMessage) -> Float[np.ndarray, "n outputs"]:
         """What rounding changed in the site's own predictions, if the content is that of these records' message."""
         polynomials, (x, y, _) = self.polynomials(model), self.prepared_records(points)
-        center, scale = center_and_scale(x)
-        moved = (x - center) / scale
+        center, scale = x.center_and_scale()
+        moved = replace(x, center=center, scale=scale)
         read = content.summary(polynomials)
         exact = sum_records(model, polynomials, moved, y, self.largest_count).summary(detail_of(read))
         truth = fit_head(polynomials, exact.in_inputs(polynomials, center, scale))
         changed = fit_head(polynomials, read, like=truth)
         before = GlmPosterior(polynomials, model.kind, truth, largest_count=self.largest_count)
-        return _changes(before, replace(before, head=changed), x)
+        return _changes(before, replace(before, head=changed), x.whole)
 
     def receive(self, key: PRNGKey, model: Model, state: GlmState, replies: Mapping[str, SiteMessage]) -> GlmState:
         arrived = check_arrived(replies, state.clients)

@@ -32,10 +32,11 @@ from coreshot.models import Model
 from coreshot.privacy.guarded_records import Records
 from coreshot.privacy.releases import Release
 from coreshot.spectral.calibration import ClassMeans
-from coreshot.spectral.coreset import Moments, rows_operations, spectral_rows
+from coreshot.spectral.coreset import Moments, rows_of_gram, rows_operations, spectral_rows, sum_of_chunks
 from coreshot.spectral.evidence import MAX_EVALUATIONS
 from coreshot.spectral.features import AnyFeatures, FeatureMap, feature_map
 from coreshot.spectral.posterior import LinearPosterior, fit_posterior
+from coreshot.spectral.received import ReceivedRows, sum_moments
 from coreshot.types import Points, PRNGKey
 from coreshot.wire.coding import decode_rows, find_finest_step
 from coreshot.wire.messages import Message
@@ -43,6 +44,7 @@ from coreshot.wire.messages import Message
 # The link is calibrated on one group of clients with the head of the others. Up to NUM_GROUPS clients are a group each;
 # beyond that, names are hashed into NUM_GROUPS groups.
 NUM_GROUPS = 4
+RECORDS_AT_ONCE = 4096  # whose features are in memory together, where there are more than columns
 FINEST_BITS = 14  # of the largest entry, if max_bytes does not ask for fewer; within int16
 # Clients whose class means the server keeps for calibration: those whose names have the smallest hashes.
 NUM_CALIBRATION_CLIENTS = 64
@@ -127,10 +129,16 @@ class Spectral(OneRoundMethod):
 
     def _message(self, model: Model, drawn: FeatureMap, points: Points, round: int) -> Message:
         present = np.asarray(points.weight) > 0
-        features, labels = drawn(np.asarray(points.x)[present]), center_labels(model, np.asarray(points.y)[present])
-        rows = spectral_rows(features, labels, self.num_points, self.label_scale)
+        x, labels = np.asarray(points.x)[present], center_labels(model, np.asarray(points.y)[present])
+        size = drawn.dimension + model.num_outputs
+        if len(x) <= max(size, RECORDS_AT_ONCE):
+            rows = spectral_rows(drawn(x), labels, self.num_points, self.label_scale)
+        else:
+            parts = [slice(first, first + RECORDS_AT_ONCE) for first in range(0, len(x), RECORDS_AT_ONCE)]
+            gram = sum_of_chunks(((drawn(x[part]), labels[part]) for part in parts), size, self.label_scale)
+            rows = rows_of_gram(gram, drawn.dimension, self.num_points, self.label_scale)
         joint = np.concatenate([rows.features, self.label_scale * rows.labels], axis=1).astype(np.float32)
-        return Message("spectral", round, {**self._coded(joint), "num_examples": _one_number(len(features))})
+        return Message("spectral", round, {**self._coded(joint), "num_examples": _one_number(len(x))})
 
     def _coded(self, joint: Float[np.ndarray, "rows columns"]) -> dict[str, Array]:
         """The rows as they are sent; step 0 means that they are float32."""
@@ -140,23 +148,29 @@ class Spectral(OneRoundMethod):
         step, coded = find_finest_step(joint, finest, self.max_bytes)
         return {"rows": jnp.asarray(np.frombuffer(coded, np.uint8)), "step": _one_number(step)}
 
-    def read(self, model: Model, client: str, message: Message) -> Moments:
-        rows, count = self.read_rows(model, client, message)
-        split = self.features.dimension + 1
-        moments = Moments.from_rows(rows[:, :split], rows[:, split:], count)
-        constant = moments.joint[split - 1, split - 1]  # a sum of ones over records, up to the rounding of rows
+    def read(self, model: Model, client: str, message: Message) -> ReceivedRows:
+        sent, count = self._read_sent(model, client, message)
+        column = sent[:, self.features.dimension].astype(np.float64)
+        constant = float(column @ column)  # a sum of ones over records, up to the rounding of rows
         if constant > 2 * count + 1:
             raise CoreshotError(
                 f"client {client}, round {message.round}, {message.kind}: its rows are those of {constant:,.0f} "
                 f"records, and it says that it has {count:,.0f}; distill it again."
             )
-        return moments
+        return ReceivedRows(sent, self.label_scale, count, model.num_outputs)
 
-    def claim(self, content: Moments) -> Claim:
+    def claim(self, content: ReceivedRows) -> Claim:
         return Claim(content.num_examples)
 
     def read_rows(self, model: Model, client: str, message: Message) -> tuple[Float[np.ndarray, "rows columns"], float]:
         """Rows [Z, U] and n_m of a message, checked."""
+        sent, count = self._read_sent(model, client, message)
+        return ReceivedRows(sent, self.label_scale, count, model.num_outputs).rows, count
+
+    def _read_sent(
+        self, model: Model, client: str, message: Message
+    ) -> tuple[Float[np.ndarray, "rows columns"], float]:
+        """Rows [Z, s U] and n_m."""
         where, arrays = f"client {client}, round {message.round}, {message.kind}", message.arrays
         if message.kind != "spectral" or set(arrays) != set(ARRAYS):
             raise CoreshotError(
@@ -186,27 +200,25 @@ class Spectral(OneRoundMethod):
                 f"{where}: rows have shape {joint.shape}, the study wants (1 to {min(count, columns):g}, {columns}); "
                 "distill again."
             )
-        return joint / np.where(np.arange(columns) > self.features.dimension, self.label_scale, 1.0), count
+        return joint, count
 
     def receive(
-        self, key: PRNGKey, model: Model, state: SpectralState, replies: Mapping[str, Moments]
+        self, key: PRNGKey, model: Model, state: SpectralState, replies: Mapping[str, ReceivedRows]
     ) -> SpectralState:
-        for client in check_arrived(replies, state.clients):
-            state = self._add(model, state, client, replies[client], 1)
-        return replace(state, is_done=True)
+        arrived = check_arrived(replies, state.clients)
+        groups = _add_to_groups(state, {client: replies[client] for client in arrived})
+        kept = sorted({*state.class_means, *arrived}, key=_hash)[:NUM_CALIBRATION_CLIENTS]
+        means = {
+            name: state.class_means[name] if name in state.class_means else ClassMeans.from_rows(replies[name])
+            for name in (kept if model.kind == "classification" else [])
+        }
+        return replace(state, groups=groups, class_means=means, clients=state.clients | set(arrived), is_done=True)
 
-    def forget(self, model: Model, state: SpectralState, client: str, content: Moments) -> SpectralState:
+    def forget(self, model: Model, state: SpectralState, client: str, content: ReceivedRows) -> SpectralState:
         """The state as if this client had never taken part; content is what its message said."""
-        return self._add(model, state, client, content, -1)
-
-    def _add(self, model: Model, state: SpectralState, client: str, moments: Moments, sign: int) -> SpectralState:
+        groups = _remove_from_groups(state, client, content.moments)
         means = {name: one for name, one in state.class_means.items() if name != client}
-        if sign > 0 and model.kind == "classification":
-            means[client] = ClassMeans.from_moments(moments)
-        kept = sorted(means, key=_hash)[:NUM_CALIBRATION_CLIENTS]
-        clients = state.clients | {client} if sign > 0 else state.clients - {client}
-        groups = (_add_to_groups if sign > 0 else _remove_from_groups)(state, client, moments)
-        return replace(state, groups=groups, class_means={name: means[name] for name in kept}, clients=clients)
+        return replace(state, groups=groups, class_means=means, clients=state.clients - {client})
 
     def posterior(
         self, key: PRNGKey, model: Model, state: SpectralState, inference: PointInference | None = None
@@ -226,16 +238,24 @@ class Spectral(OneRoundMethod):
         return LinearPosterior.from_arrays(self.draw_map(model, shared_key), arrays)
 
 
-def _add_to_groups(state: SpectralState, client: str, moments: Moments) -> dict[str | int, Moments]:
+def _add_to_groups(state: SpectralState, replies: Mapping[str, ReceivedRows]) -> dict[str | int, Moments]:
     """Each client is a group, until there are more than NUM_GROUPS: then all are summed into groups by hashed name."""
-    each: dict[str | int, Moments] = {**(state.groups if _is_each_a_group(state) else {}), client: moments}
-    if len(each) <= NUM_GROUPS and _is_each_a_group(state):
-        return each
-    groups: dict[str | int, Moments] = {} if _is_each_a_group(state) else dict(state.groups)
-    for name in sorted(each, key=str):
-        number = _group_number(str(name))
-        groups[number] = groups[number] + each[name] if number in groups else each[name]
-    return groups
+    old = dict(state.groups)
+    if _is_each_a_group(state):
+        if len(old) + len(replies) <= NUM_GROUPS:
+            return {**old, **{client: rows.moments for client, rows in replies.items()}}
+        groups: dict[str | int, Moments] = {}
+        for name in sorted(old, key=str):
+            number = _group_number(str(name))
+            groups[number] = groups[number] + old[name] if number in groups else old[name]
+        old = groups
+    arrived = dict[int, list[ReceivedRows]]()
+    for client, rows in replies.items():
+        arrived.setdefault(_group_number(client), []).append(rows)
+    found: dict[str | int, Moments] = {**old}
+    for number in sorted(arrived):
+        found[number] = sum_moments(arrived[number], old.get(number))
+    return found
 
 
 def _remove_from_groups(state: SpectralState, client: str, moments: Moments) -> dict[str | int, Moments]:

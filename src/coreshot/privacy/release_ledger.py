@@ -33,6 +33,7 @@ SECONDS_TO_WAIT = 60.0  # for another process that writes
 EVERYTHING = ""  # in place of a data set: the total of all of them together
 TOLERANCE = 1e-6  # of a total: numerical, not a second chance
 KEY_BYTES = 32  # what follows them in the key's file says that answers are in the ledger
+LINES_AT_ONCE = 100_000  # of records, when they are hashed
 TEXT_FORMATS = (".csv", ".tsv", ".txt")  # named by their lines, in any order and with any ends
 
 TABLES = """
@@ -152,8 +153,12 @@ class ReleaseLedger:
         arrays = [np.asarray(array, np.float32).reshape(len(points.weight), -1) for array in (points.x, points.y)]
         rows = np.ascontiguousarray(np.concatenate(arrays, axis=1))
         rows[rows == 0] = 0  # minus zero is zero
-        lines = np.sort(rows.view(np.dtype((np.void, rows.dtype.itemsize * rows.shape[1]))).ravel())
-        return hmac.new(self._key, b"records %d %d " % rows.shape + lines.tobytes(), "sha256").hexdigest()
+        lines = rows.view(np.dtype((np.void, rows.dtype.itemsize * rows.shape[1]))).ravel()
+        lines.sort()
+        digest = hmac.new(self._key, b"records %d %d " % rows.shape, "sha256")
+        for first in range(0, len(lines), LINES_AT_ONCE):
+            digest.update(lines[first : first + LINES_AT_ONCE].tobytes())
+        return digest.hexdigest()
 
     def answer(self, share: Share, request: str, compute: Callable[[Steps], tuple[bytes, Steps]]) -> tuple[bytes, bool]:
         """The kept answer to this request, or a new one, written down before it is returned; and whether it was kept.

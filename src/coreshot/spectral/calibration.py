@@ -29,6 +29,7 @@ from jaxtyping import Float, Int
 
 from coreshot.spectral.coreset import Moments
 from coreshot.spectral.evidence import solve_ridge
+from coreshot.spectral.received import ReceivedRows
 
 # Weights of the two parts, each in its own unit (the floor; the discriminants' deviation). Chosen on EMNIST-62 and
 # UNIPEN-62, which tables report: the best values there were (0.96, 2.2) and (0.65, 2.0). To be chosen on other data.
@@ -80,12 +81,25 @@ class ClassMeans:
 
     @classmethod
     def from_moments(cls, moments: Moments) -> ClassMeans:
-        products = label_products(moments)
+        return cls._from_sums(label_products(moments), class_sums(moments))
+
+    @classmethod
+    def from_rows(cls, received: ReceivedRows) -> ClassMeans:
+        """The same; of the moments, only the constant's and the labels' columns are made."""
+        rows, constant, outputs = received.rows, received.dimension - 1, received.num_outputs
+        last = rows.T @ rows[:, constant:]
+        features, labels = last[: constant + 1], last[constant + 1 :, 1:]
+        shift = last[constant + 1 :, 0] / outputs
+        products = labels + shift[:, None] + shift + last[constant, 0] / outputs**2
+        return cls._from_sums(products, features[:, 1:] + features[:, :1] / outputs)
+
+    @classmethod
+    def _from_sums(
+        cls, products: Float[np.ndarray, "outputs outputs"], sums: Float[np.ndarray, "d outputs"]
+    ) -> ClassMeans:
         present = np.flatnonzero(np.diag(products) > 0.5)
-        means = (
-            np.linalg.pinv(products[np.ix_(present, present)], MIN_CLASS_SHARE, hermitian=True)
-            @ class_sums(moments).T[present]
-        )
+        inverse = np.linalg.pinv(products[np.ix_(present, present)], MIN_CLASS_SHARE, hermitian=True)
+        means = inverse @ sums.T[present]
         return cls(means.astype(np.float32), present, np.maximum(np.diag(products)[present], 1.0))
 
 

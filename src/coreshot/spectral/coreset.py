@@ -15,6 +15,7 @@ truncated SVD of [Phi, s Y] is the best choice in spectral and Frobenius norm.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -44,18 +45,46 @@ def spectral_rows(
     num_rows None keeps all rows that are not rounding errors.
     """
     joint = np.concatenate([features, label_scale * labels], axis=1).astype(np.float64)
-    if len(joint) <= joint.shape[1]:
-        values, vectors = np.linalg.eigh(joint @ joint.T)
-        kept = _largest(values, num_rows)
-        rows = vectors[:, kept].T @ joint
-    else:
-        values, vectors = np.linalg.eigh(joint.T @ joint)
-        kept = _largest(values, num_rows)
-        rows = np.sqrt(values[kept])[:, None] * vectors[:, kept].T
+    if len(joint) > joint.shape[1]:
+        return rows_of_gram(joint.T @ joint, features.shape[1], num_rows, label_scale)
+    values, vectors = np.linalg.eigh(joint @ joint.T)
+    kept = _largest(values, num_rows)
+    return _finish(vectors[:, kept].T @ joint, values, kept, features.shape[1], label_scale)
+
+
+def rows_of_gram(
+    gram: Float[np.ndarray, "columns columns"], dimension: int, num_rows: int | None, label_scale: float
+) -> Rows:
+    """The same from S itself, for more records than columns: memory is then that of S, however many there are."""
+    values, vectors = np.linalg.eigh(gram)
+    kept = _largest(values, num_rows)
+    return _finish(np.sqrt(values[kept])[:, None] * vectors[:, kept].T, values, kept, dimension, label_scale)
+
+
+def sum_of_chunks(
+    chunks: Iterable[tuple[Float[np.ndarray, "_ d"], Float[np.ndarray, "_ outputs"]]],
+    num_columns: int,
+    label_scale: float,
+) -> Float[np.ndarray, "{num_columns} {num_columns}"]:
+    """S of records that are there in parts: features and labels."""
+    gram = np.zeros((num_columns, num_columns))
+    for features, labels in chunks:
+        joint = np.concatenate([features, label_scale * labels], axis=1).astype(np.float64)
+        gram += joint.T @ joint
+    return gram
+
+
+def _finish(
+    rows: Float[np.ndarray, "rows columns"],
+    values: Float[np.ndarray, " n"],
+    kept: np.ndarray,
+    dimension: int,
+    label_scale: float,
+) -> Rows:
     # An eigenvector's sign is arbitrary. A row's largest entry is made positive, so that equal data give equal bytes.
     largest = np.take_along_axis(rows, np.argmax(np.abs(rows), axis=1)[:, None], axis=1)
     rows = rows * np.where(largest < 0, -1.0, 1.0)
-    found = rows[:, : features.shape[1]], rows[:, features.shape[1] :] / label_scale
+    found = rows[:, :dimension], rows[:, dimension:] / label_scale
     left_out = np.sort(values)[: len(values) - len(kept)]
     return Rows(*found, next_eigenvalue=max(0.0, float(left_out[-1])) if len(left_out) else 0.0)
 

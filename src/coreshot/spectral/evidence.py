@@ -19,6 +19,7 @@ import scipy.linalg
 import scipy.optimize
 from jaxtyping import Float
 
+from coreshot.spectral.blocked import factorise
 from coreshot.spectral.coreset import Moments
 
 RIDGES = (1e-7, 1e2)  # the range of the search, in units of the Gram matrix's mean diagonal entry
@@ -39,10 +40,10 @@ class Solution:
 
 def solve_ridge(moments: Moments, ridge: float) -> Solution:
     """In closed form. The evidence is maximised over the noise: sigma^2 = (|Y|^2 - tr W^T B) / (N outputs)."""
-    factor = scipy.linalg.cholesky(
-        moments.gram + ridge * np.eye(moments.dimension), lower=True, overwrite_a=True, check_finite=False
-    )
-    mean = scipy.linalg.cho_solve((factor, True), moments.cross, check_finite=False)
+    matrix = moments.gram.copy()
+    np.fill_diagonal(matrix, np.diag(matrix) + ridge)
+    factor = factorise(matrix)
+    mean = solve_factored(factor, moments.cross)
     count = moments.num_examples * moments.num_outputs
     # The residual may be 0 or negative: by rounding, or if rows leave out more of the labels than of the features.
     noise_variance = (
@@ -55,8 +56,19 @@ def solve_ridge(moments: Moments, ridge: float) -> Solution:
     )
 
 
+def solve_factored(factor: Float[np.ndarray, "d d"], cross: Float[np.ndarray, "d outputs"]) -> np.ndarray:
+    """(factor factor^T)^-1 cross. LAPACK wants columns that lie together: turned round, rows do; no copy is made."""
+    turned = factor.flags.c_contiguous
+    return np.asarray(scipy.linalg.cho_solve((factor.T if turned else factor, not turned), cross, check_finite=False))
+
+
 def maximize_evidence(moments: Moments) -> Solution:
-    """The solution whose ridge has the largest evidence, by Brent's method on the ridge's logarithm."""
+    """The solution whose ridge has the largest evidence."""
+    return solve_ridge(moments, best_ridge(moments))
+
+
+def best_ridge(moments: Moments) -> float:
+    """By Brent's method on the ridge's logarithm; each step is a factorisation."""
     scale = float(np.trace(moments.gram)) / moments.dimension
     low, high = np.log(scale * RIDGES[0]), np.log(scale * RIDGES[1])
     found = scipy.optimize.minimize_scalar(
@@ -65,4 +77,4 @@ def maximize_evidence(moments: Moments) -> Solution:
         method="bounded",
         options={"xatol": RIDGE_TOLERANCE, "maxiter": MAX_EVALUATIONS},
     )
-    return solve_ridge(moments, float(np.exp(found.x)))
+    return float(np.exp(found.x))

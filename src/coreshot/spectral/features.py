@@ -30,6 +30,7 @@ from coreshot.spectral.random_layer import dense as _dense
 from coreshot.types import PRNGKey
 
 INPUTS_AT_ONCE = 256  # through a map, so that the activations of 256 filters stay below half a GB
+IMAGES_AT_ONCE = 2  # inside of a compiled program of random_conv on a CPU
 INPUTS_STEP = 64  # fewer inputs are padded to a multiple of this: few shapes, few compilations
 NUM_PUBLIC = 256  # drawn images that give a map its constants
 BIAS = 0.3  # the constant feature of a row of norm one
@@ -217,11 +218,36 @@ class RandomConv:
             )
 
     def _cells(self, weights: Weights, x: Float[Array, "n lines columns channels"]) -> Float[Array, "n cells"]:
+        if jax.default_backend() == "cpu":
+            return self._cells_in_parts(weights, x)
         variance = jnp.maximum(_patch_mean(x**2, self.size) - _patch_mean(x, self.size) ** 2, 0)
         products = convolution()(x, weights["filters"], (1, 1), "VALID", dimension_numbers=("NHWC", "HWIO", "NHWC"))
         answers = jax.nn.relu(products / jnp.sqrt(variance + CONTRAST_FLOOR) - self.threshold)
         lines, columns = (jnp.asarray(cell_averages(extent, self.grid)) for extent in answers.shape[1:3])
         return jnp.einsum("al,nlcf,bc->nabf", lines, answers, columns).reshape(len(x), -1)
+
+    def _cells_in_parts(self, weights: Weights, x: Float[Array, "n lines columns channels"]) -> Float[Array, "n cells"]:
+        """A few images at a time, so that patches and answers stay in a core's cache: three times as fast there."""
+        places = [extent - self.size + 1 for extent in x.shape[1:3]]
+        lines, columns = (cell_averages(extent, self.grid) for extent in places)
+        averages = jnp.asarray(np.einsum("al,bc->ablc", lines, columns).reshape(self.grid**2, -1))
+        filters = weights["filters"].reshape(-1, self.num_filters)
+
+        def cells(part: Float[Array, "_ lines columns channels"]) -> Float[Array, "_ cells"]:
+            windows = [
+                part[:, line : line + places[0], column : column + places[1]]
+                for line in range(self.size)
+                for column in range(self.size)
+            ]
+            patches = jnp.concatenate(windows, axis=-1)
+            mean = jnp.mean(patches, axis=-1, keepdims=True)
+            variance = jnp.maximum(jnp.mean(patches**2, axis=-1, keepdims=True) - mean**2, 0)
+            normalised = (patches / jnp.sqrt(variance + CONTRAST_FLOOR)).reshape(-1, len(filters))
+            answers = jax.nn.relu(normalised @ filters - self.threshold).reshape(len(part), -1, self.num_filters)
+            return jnp.einsum("ap,npf->naf", averages, answers).reshape(len(part), -1)
+
+        at_once = IMAGES_AT_ONCE if len(x) % IMAGES_AT_ONCE == 0 else 1
+        return jax.lax.map(cells, x.reshape(-1, at_once, *x.shape[1:])).reshape(len(x), -1)
 
     def apply(self, weights: Weights, x: Float[Array, "n lines columns channels"]) -> Float[Array, "n d"]:
         cells = (self._cells(weights, x) - weights["center"]) / weights["spread"]

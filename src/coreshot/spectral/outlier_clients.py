@@ -19,7 +19,7 @@ from typing import Literal
 import numpy as np
 
 from coreshot.spectral.coreset import Moments
-from coreshot.spectral.evidence import maximize_evidence, solve_ridge
+from coreshot.spectral.evidence import best_ridge, solve_ridge
 from coreshot.types import Kind
 
 Verdict = Literal["as the others", "cannot be told", "suspect"]
@@ -52,6 +52,9 @@ class Relation:
     def __add__(self, other: Relation) -> Relation:
         return Relation(self.together + other.together, self.against + other.against, self.variance + other.variance)
 
+    def __sub__(self, other: Relation) -> Relation:
+        return Relation(self.together - other.together, self.against - other.against, self.variance - other.variance)
+
     @property
     def slope(self) -> float:
         return self.together / self.against
@@ -77,7 +80,7 @@ def leave_one_out(kind: Kind, clients: Sequence[str], read_moments: Callable[[st
         suspects = [client for client in trusted if standings[client].verdict == "suspect"]
         if not suspects:
             return {**found, **standings}
-        worst = max(suspects, key=lambda client: _surprise(standings[client]))
+        worst = max(suspects, key=lambda client: surprise(standings[client]))
         found[worst] = standings[worst]
         trusted.remove(worst)
     return found
@@ -88,14 +91,16 @@ def _other_units(clients: Sequence[str], read_moments: Callable[[str], Moments])
     typical = statistics.median_low(squares.values())
     found = {}
     for client, square in squares.items():
-        size = square / typical if typical > 0 else 1.0
-        if 1 / MAX_SIZE <= size <= MAX_SIZE:
-            found[client] = Standing("cannot be told", "there is no other client to compare it with", size=size)
-        else:
-            factor, word = max(size, 1 / max(size, 1e-9)) ** 0.5, "larger" if size > 1 else "smaller"
-            words = f"its features are {word} than the others' by a factor of {factor:.3g}"
-            found[client] = Standing("suspect", f"{words}: other units, or not made by this study", size=size)
+        found[client] = units_standing(square / typical if typical > 0 else 1.0)
     return found
+
+
+def units_standing(size: float) -> Standing:
+    if 1 / MAX_SIZE <= size <= MAX_SIZE:
+        return Standing("cannot be told", "there is no other client to compare it with", size=size)
+    factor, word = max(size, 1 / max(size, 1e-9)) ** 0.5, "larger" if size > 1 else "smaller"
+    words = f"its features are {word} than the others' by a factor of {factor:.3g}"
+    return Standing("suspect", f"{words}: other units, or not made by this study", size=size)
 
 
 def _mean_square(moments: Moments) -> float:
@@ -110,7 +115,7 @@ class _Comparison:
         self.kind, self.trusted, self.read_moments = kind, trusted, read_moments
         self.total = sum((read_moments(client) for client in trusted[1:]), read_moments(trusted[0]))
         # Without the method's ridge_factor, which is chosen for accuracy: here the size of the scores matters.
-        self.ridge = maximize_evidence(self.total).ridge
+        self.ridge = best_ridge(self.total)
         self.relations = {client: self._relation(client, self.total) for client in trusted}
 
     def _relation(self, client: str, total: Moments) -> Relation | None:
@@ -128,17 +133,19 @@ class _Comparison:
             if name != client
         )
         others = [relation for relation in each if relation is not None]
-        if own is None or not others:
-            words = "its labels are all alike" if own is None else "the other clients have nothing to compare it with"
-            return Standing("cannot be told", words, size=size)
-        usual = sum(others[1:], others[0])
-        if usual.slope < DEVIATIONS * usual.error:
-            return Standing(
-                "cannot be told", "at the other clients, too, labels hardly follow from features", size=size
-            )
-        agreement, error = own.slope / usual.slope, own.error / usual.slope
-        verdict, words = _verdict(agreement, error, len(others))
-        return Standing(verdict, words, agreement, error, size)
+        return judge(own, sum(others[1:], others[0]) if others else None, len(others), size)
+
+
+def judge(own: Relation | None, usual: Relation | None, num_others: int, size: float | None) -> Standing:
+    """A client beside the sum of the relations of the others."""
+    if own is None or usual is None:
+        words = "its labels are all alike" if own is None else "the other clients have nothing to compare it with"
+        return Standing("cannot be told", words, size=size)
+    if usual.slope < DEVIATIONS * usual.error:
+        return Standing("cannot be told", "at the other clients, too, labels hardly follow from features", size=size)
+    agreement, error = own.slope / usual.slope, own.error / usual.slope
+    verdict, words = _verdict(agreement, error, num_others)
+    return Standing(verdict, words, agreement, error, size)
 
 
 def _relation(kind: Kind, moments: Moments, head: np.ndarray) -> Relation | None:
@@ -148,11 +155,18 @@ def _relation(kind: Kind, moments: Moments, head: np.ndarray) -> Relation | None
     features, labels = slice(0, moments.dimension), slice(moments.dimension, None)
     scores = float(np.sum(head * (joint[features, features] @ head)))
     energy = float(np.trace(joint[labels, labels]))
-    if min(scores, energy) < 1e-6 * max(moments.num_examples, 1.0) * np.finfo(np.float32).eps:
-        return None
     together = float(np.sum(head * joint[features, labels]))
+    return relation_of(kind, together, scores, energy, moments.num_examples, moments.num_outputs)
+
+
+def relation_of(
+    kind: Kind, together: float, scores: float, energy: float, num_examples: float, num_outputs: int
+) -> Relation | None:
+    """From sums of products of scores and labels, of squares of scores, and of squares of labels, minus means."""
+    if min(scores, energy) < 1e-6 * max(num_examples, 1.0) * np.finfo(np.float32).eps:
+        return None
     against, other = (energy, scores) if kind == "classification" else (scores, energy)
-    freedom = moments.num_examples * (moments.num_outputs - (kind == "classification"))  # one-hot labels sum to 1
+    freedom = num_examples * (num_outputs - (kind == "classification"))  # one-hot labels sum to 1
     left = max(other - together**2 / against, 1e-9 * other) / freedom
     return Relation(together, against, left * against)
 
@@ -182,7 +196,7 @@ def _verdict(agreement: float, error: float, num_others: int) -> tuple[Verdict, 
     return "cannot be told", "it has too few records, or too few of one class"
 
 
-def _surprise(standing: Standing) -> float:
+def surprise(standing: Standing) -> float:
     assert standing.agreement is not None
     assert standing.error is not None
     return (MIN_AGREEMENT - standing.agreement) / standing.error

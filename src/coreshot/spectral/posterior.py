@@ -17,15 +17,15 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import scipy.linalg
 import scipy.optimize
 import scipy.special
 from jaxtyping import Array, Float
 
 from coreshot.models.onnx_graph import Graph, Outputs
+from coreshot.spectral.blocked import invert_factor
 from coreshot.spectral.calibration import GroupedClassMeans, Link, fit_link
 from coreshot.spectral.coreset import Moments
-from coreshot.spectral.evidence import maximize_evidence, solve_ridge
+from coreshot.spectral.evidence import best_ridge, solve_ridge
 from coreshot.spectral.features import BIAS, FeatureMap, UnitMap
 from coreshot.spectral.onnx_features import add_link, add_map
 from coreshot.spectral.personal import personalise
@@ -150,8 +150,8 @@ def fit_posterior(
     """
     total = sum(groups[1:], groups[0])
     if ridge is None:
-        ridge = maximize_evidence(total).ridge * ridge_factor
+        ridge = best_ridge(total) * ridge_factor
     solution = solve_ridge(total, ridge)
     link = fit_link(groups, means, ridge) if kind == "classification" else None
-    root = scipy.linalg.solve_triangular(solution.factor, np.eye(total.dimension), lower=True, check_finite=False)
+    root = invert_factor(solution.factor)
     return LinearPosterior(feature_map, kind, solution.mean, root, solution.ridge, solution.noise_variance, link)

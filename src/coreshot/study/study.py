@@ -148,7 +148,10 @@ class Study:
 
     def read(self, client: str, message: Message) -> Content:
         """What a client's message says, or a CoreshotError where it cannot be used or claims more than is believed."""
-        content, method = self.method.read(self.model, client, message), self.method
+        return self.check_claim(client, message, self.method.read(self.model, client, message))
+
+    def check_claim(self, client: str, message: Message, content: Content) -> Content:
+        method = self.method
         if not isinstance(method, Claims):
             return content
         claim, where = method.claim(content), f"client {client}, round {message.round}, {message.kind}"

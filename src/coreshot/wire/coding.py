@@ -30,7 +30,12 @@ LARGEST = 1e18  # so that squares, and sums of many of them, are finite in float
 MAX_NUMBERS = 2**25  # of one code: a short code that claims to hold more is refused before memory is allocated (128 MB)
 MAX_GROUPS = 16  # of rows that share a histogram: with 32, the additional histograms cost what they save
 NUMBERS_PER_LEVEL = 64  # at least, in each group, for each level of its histogram; otherwise there are fewer groups
-SEARCH_STEPS = 12  # bisections for the finest step that fits: relative accuracy about 0.2 %
+SEARCH_STEPS = 14  # codes at most that are made for the finest step that fits
+MODEL_STEPS = 5  # of them by the model, the others by bisection
+TARGET, CLOSE_ENOUGH = 0.9995, 0.9985  # of the bytes that are allowed: what is aimed at, and what ends the search
+BITS_OF_ONE = 17.1  # 2 pi e: a Gaussian of deviation s has the entropy log2(2 pi e s^2) / 2
+FINEST_TOLERANCE = 1e-4  # of a step's logarithm: so close to the finest, the finest itself is tried
+EMPTY = 5  # bytes of a code without rows
 
 
 def encode_rows(rows: Float[np.ndarray, "rows columns"], step: float, keep_zeros: bool = False) -> bytes:
@@ -122,20 +127,46 @@ def _read_histograms(data: bytes, num_groups: int) -> tuple[list[tuple[int, np.n
 
 
 def find_finest_step(rows: Float[np.ndarray, "rows columns"], finest: float, max_bytes: int) -> tuple[float, bytes]:
-    """The smallest step, not below `finest`, with which the code has at most max_bytes; and the code."""
-    code = encode_rows(rows, finest)
-    if len(code) <= max_bytes:
-        return finest, code
+    """The smallest step, not below `finest`, with which the code has at most max_bytes; and the code.
+
+    `_model_bytes` says how many bytes a step would take. What one code takes in truth corrects it for the next step, so
+    two or three codes are made where a bisection makes twelve. The step is within about 0.2 % of the smallest.
+    """
+    sizes = np.sqrt(np.mean(np.square(rows, dtype=np.float64), axis=1))
     low, high = np.log(finest), np.log(2 * float(np.max(np.abs(rows))))
-    best = None
-    for _ in range(SEARCH_STEPS):
-        middle = (low + high) / 2
-        step = float(np.float32(np.exp(middle)))
+    best: tuple[float, bytes] | None = None
+    place = _place_of(sizes, rows.shape[1], TARGET * max_bytes, low, high)
+    for attempt in range(SEARCH_STEPS):
+        is_finest = place - np.log(finest) < FINEST_TOLERANCE
+        step = finest if is_finest else float(np.float32(np.exp(place)))
         code = encode_rows(rows, step)
-        if len(code) <= max_bytes and len(code) > 5:
-            best, high = (step, code), middle
+        if is_finest and len(code) <= max_bytes:
+            return step, code
+        if len(code) <= max_bytes and len(code) > EMPTY:
+            best, high = (step, code), place
+            if len(code) >= CLOSE_ENOUGH * max_bytes:
+                break
         else:
-            low, high = (middle, high) if len(code) > max_bytes else (low, middle)
+            low, high = (place, high) if len(code) > max_bytes else (low, place)
+        correction = len(code) / _model_bytes(sizes, rows.shape[1], place)
+        place = _place_of(sizes, rows.shape[1], TARGET * max_bytes / correction, low, high)
+        # Where the model leads nowhere new, or does not settle, the middle.
+        if attempt >= MODEL_STEPS or not low < place < high:
+            place = (low + high) / 2
     if best is None:
         raise CoreshotError(f"coding: no row of {rows.shape[1]} numbers fits {max_bytes} bytes; raise max_bytes.")
     return best
+
+
+def _model_bytes(sizes: Float[np.ndarray, " rows"], num_columns: int, log_step: float) -> float:
+    """Of Gaussian rows of these root mean squares: the entropy of a rounded Gaussian, about."""
+    ratios = sizes / np.exp(log_step)
+    return float(np.sum(0.5 * np.log2(1 + BITS_OF_ONE * ratios**2))) * num_columns / 8 + 1.0
+
+
+def _place_of(sizes: Float[np.ndarray, " rows"], num_columns: int, size: float, low: float, high: float) -> float:
+    """The logarithm of the step that takes so many bytes by the model: it falls with the step."""
+    for _ in range(40):
+        middle = (low + high) / 2
+        low, high = (middle, high) if _model_bytes(sizes, num_columns, middle) > size else (low, middle)
+    return (low + high) / 2

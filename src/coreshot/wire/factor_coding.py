@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import itertools
 import struct
+from functools import lru_cache
 from typing import Any
 
 import constriction
@@ -85,7 +86,7 @@ def _decode(data: bytes, num_columns: int) -> Float[np.ndarray, "n n"]:
     if found != num_columns or found > MAX_COLUMNS:
         raise ValueError(f"it has {found} columns, where {num_columns} are expected")
     exponents, offset = np.frombuffer(data, np.int8, found, 3).astype(np.int64), 3 + found
-    rows, columns = np.triu_indices(found)
+    rows, columns = _upper_places(found)
     groups = _group_borders(len(rows))
     if num_groups != len(groups):
         raise ValueError(f"it has {num_groups} groups, where {len(groups)} are expected")
@@ -108,8 +109,14 @@ def _decode(data: bytes, num_columns: int) -> Float[np.ndarray, "n n"]:
             lengths[first:last] = coder.decode(_model(counts), last - first)
     levels = _unpack_bits(np.frombuffer(data, np.uint8, offset=offset + 4 + 4 * num_words), lengths)
     factor = np.zeros((found, found))
-    factor[rows, columns] = levels * 2.0 ** exponents[columns]
+    factor[rows, columns] = levels * (2.0**exponents)[columns]
     return factor
+
+
+@lru_cache(maxsize=8)
+def _upper_places(size: int) -> tuple[Int[np.ndarray, " n"], Int[np.ndarray, " n"]]:
+    rows, columns = np.triu_indices(size)
+    return rows, columns
 
 
 def _group_borders(size: int) -> list[tuple[int, int]]:
@@ -159,8 +166,13 @@ def _unpack_bits(data: np.ndarray, lengths: Int[np.ndarray, " n"]) -> Int[np.nda
     used = lengths > 0
     if not np.any(used):
         return np.zeros(len(lengths), np.int64)
-    bits = np.unpackbits(data)[:total].astype(np.int64)
-    found = np.add.reduceat(bits << (np.arange(total) - np.repeat(places[used], lengths[used])), places[used])
+    # The lowest bit of an entry comes first, and bytes begin with their highest: turned round, an entry is some bits of
+    # the eight bytes from its first one on.
+    turned = np.concatenate([np.packbits(np.unpackbits(data), bitorder="little"), np.zeros(8, np.uint8)])
+    eight = np.ndarray((len(turned) - 7,), "<u8", buffer=turned.data, strides=(1,))
+    first = places[used]
+    found = (eight[first >> 3] >> (first & 7).astype(np.uint64)).astype(np.int64)
+    found &= (np.int64(1) << lengths[used]) - 1
     highest = np.int64(1) << (lengths[used] - 1)
     levels = np.zeros(len(lengths), np.int64)
     levels[used] = (found | highest) * np.where(found & highest, -1, 1)

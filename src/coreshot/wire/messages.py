@@ -75,11 +75,17 @@ def hash_arrays(arrays: Mapping[str, np.ndarray]) -> list[list[Any]]:
 
 
 def decode_message(
-    data: bytes, *, study_hash: str, client: str | None = None, releases: Sequence[Release] | None = None
+    data: bytes,
+    *,
+    study_hash: str,
+    client: str | None = None,
+    releases: Sequence[Release] | None = None,
+    on_device: bool = True,
 ) -> Message:
     """The message in `data`, with finite jax arrays, or a CoreshotError that says what is wrong.
 
-    If releases are given (those of the study), the message must declare exactly them.
+    If releases are given (those of the study), the message must declare exactly them. Without on_device, arrays are
+    NumPy's: a server of many thousand messages has no use for copies of them.
     """
     header, arrays = unpack(data)
     where = f"client {header['client']}, round {header['round']}, {header['kind']}"
@@ -110,9 +116,8 @@ def decode_message(
             raise CoreshotError(f"{where}: array {name!r} has values that are not finite; the message is refused.")
     # jax arrays, not NumPy's: runs with and without bytes in between must take the same code paths, to the last bit.
     # By device_put: jnp.asarray compiles a program for each new shape, and every code has another length.
-    return Message(
-        header["kind"], header["round"], {name: jax.device_put(array) for name, array in arrays.items()}, declared
-    )
+    found: dict[str, Any] = {name: jax.device_put(array) for name, array in arrays.items()} if on_device else arrays
+    return Message(header["kind"], header["round"], found, declared)
 
 
 def flatten_tree(prefix: str, tree: Any) -> dict[str, Array]:

@@ -1,0 +1,88 @@
+"""Gram sums, Cholesky factors and inverses of large matrices in blocks, on all cores.
+
+Each block is one call of BLAS in one thread, and the blocks do not depend on the number of cores: the same matrices
+give the same bits however many threads there are. A matrix of at most one block is LAPACK's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TypeVar
+
+import numpy as np
+import scipy.linalg
+from jaxtyping import Float
+
+from coreshot.models.parallel import map_in_threads
+
+BLOCK = 512
+Item = TypeVar("Item")
+
+Matrix = Float[np.ndarray, "n n"]
+
+
+def add_gram(total: Matrix, rows: Float[np.ndarray, "rows n"]) -> None:
+    """total += rows^T rows, in place; total stays symmetric to the last bit."""
+    parts = _parts(len(total))
+
+    def add(pair: tuple[int, int]) -> None:
+        own, other = parts[pair[0]], parts[pair[1]]
+        product = rows[:, own].T @ rows[:, other]
+        total[own, other] += product
+        if own != other:
+            total[other, own] += product.T
+
+    _each(add, [(i, j) for i in range(len(parts)) for j in range(i + 1)])
+
+
+def factorise(matrix: Matrix) -> Matrix:
+    """The lower Cholesky factor. The matrix may be overwritten."""
+    if len(matrix) <= BLOCK:
+        return scipy.linalg.cholesky(matrix, lower=True, overwrite_a=True, check_finite=False)
+    parts = _parts(len(matrix))
+    for k, own in enumerate(parts):
+        matrix[own, own] = scipy.linalg.cholesky(matrix[own, own], lower=True, check_finite=False)
+        inverse = _invert(matrix[own, own])
+
+        def solve(i: int, own: slice = own, inverse: Matrix = inverse) -> None:
+            matrix[parts[i], own] = matrix[parts[i], own] @ inverse.T
+
+        def update(pair: tuple[int, int], own: slice = own) -> None:
+            matrix[parts[pair[0]], parts[pair[1]]] -= matrix[parts[pair[0]], own] @ matrix[parts[pair[1]], own].T
+
+        below = range(k + 1, len(parts))
+        for i in range(k):
+            matrix[parts[i], own] = 0.0
+        _each(solve, below)
+        _each(update, [(i, j) for i in below for j in range(k + 1, i + 1)])
+    return matrix
+
+
+def invert_factor(factor: Matrix) -> Matrix:
+    """The inverse of a lower triangular matrix."""
+    if len(factor) <= BLOCK:
+        return _invert(factor)
+    parts, found = _parts(len(factor)), np.zeros_like(factor)
+    diagonal = [_invert(factor[own, own]) for own in parts]
+
+    def column(j: int) -> None:
+        own = parts[j]
+        found[own, own] = diagonal[j]
+        for i in range(j + 1, len(parts)):
+            between = slice(own.start, parts[i].start)
+            found[parts[i], own] = -diagonal[i] @ (factor[parts[i], between] @ found[between, own])
+
+    _each(column, range(len(parts)))
+    return found
+
+
+def _invert(factor: Matrix) -> Matrix:
+    return scipy.linalg.solve_triangular(factor, np.eye(len(factor)), lower=True, check_finite=False)
+
+
+def _parts(size: int) -> list[slice]:
+    return [slice(first, min(first + BLOCK, size)) for first in range(0, size, BLOCK)]
+
+
+def _each(function: Callable[[Item], None], items: Iterable[Item]) -> None:
+    map_in_threads(function, items)
