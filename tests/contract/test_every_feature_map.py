@@ -19,6 +19,7 @@ EXAMPLES = {
     "random_vector": ((3,), {"dimension": 6}),
     "frozen": ((3,), {"dimension": 6, "file": "net.safetensors"}),
     "identity": ((6,), {"dimension": 6}),
+    "whitened_patches": ((8, 8, 3), {"dimension": 6, "size": 3, "grid": 1}),
 }
 USES_NO_KEY = {"frozen", "identity"}
 NUM_INPUTS = 5

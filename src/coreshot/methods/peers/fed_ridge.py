@@ -31,7 +31,6 @@ from coreshot.methods.peers.statistics import (
     Statistics,
     class_statistics,
     triangle_size,
-    unit_columns,
     upper_triangle,
 )
 from coreshot.privacy.gaussian_moments import symmetric
@@ -62,4 +61,4 @@ class FedRidge(PeerMethod):
         gram = symmetric(total["gram"], total["sums"].shape[1])
         np.fill_diagonal(gram, np.diag(gram) + self.ridge + LEAST_RIDGE * np.max(gram))
         found = scipy.linalg.solve(gram, total["sums"].T, assume_a="sym")
-        return unit_columns(found[:-1], found) if self.normalize else found
+        return found / np.maximum(np.linalg.norm(found[:-1], axis=0), 1e-12) if self.normalize else found
