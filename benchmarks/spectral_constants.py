@@ -13,8 +13,8 @@ from __future__ import annotations
 import argparse
 import json
 import os
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +22,17 @@ os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
 import jax
 import numpy as np
+import scipy.special
 
 from coreshot.config import decode
 from coreshot.data import TASKS
 from coreshot.experiments.preset import load_preset
+from coreshot.fitted.metrics import class_sums
 from coreshot.methods import Spectral
+from coreshot.methods.spectral import _find_group
 from coreshot.runtime.simulate import simulate
-from coreshot.spectral.calibration import score_held_out
+from coreshot.spectral import calibration
+from coreshot.spectral.calibration import ClassMeans, HeldOutScores, score_held_out
 from coreshot.spectral.evidence import maximize_evidence, solve_ridge
 from coreshot.study import Study
 from coreshot.types import Points, make_points
@@ -36,6 +40,11 @@ from coreshot.wire.ledger import Ledger
 
 OUT = Path(__file__).resolve().parent.parent / "results" / "constants" / "spectral.json"
 FACTORS = (1.0, 0.3, 0.1, 0.03)
+CHOICES = (  # factor, weight of the discriminants, caution
+    *((factor, 1.5, 1.0) for factor in FACTORS),
+    *((0.1, weight, 1.0) for weight in (1.0, 1.25, 1.75, 2.1)),
+    (0.1, 1.5, 0.5),
+)
 SEED = 100  # of the map and of the divisions; tables have seeds 0 to 4
 NUM_JUDGED = 6000
 Clients = Mapping[str, Points]
@@ -99,9 +108,9 @@ def collect(name: str, dimension: int, max_bytes: int, out: Path) -> None:
     shape, outputs = judged.x.shape[1:], judged.y.shape[1]
     study = Study(preset.agreement(SEED, tuple(shape), outputs), preset.network, method)
     state = simulate(jax.random.key(SEED), study, clients, Ledger())
-    seen, total = state.map(np.asarray(judged.x)), sum(list(state.groups.values())[1:], list(state.groups.values())[0])
     order = sorted(state.groups, key=str)
     groups = [state.groups[one] for one in order]
+    seen, total = state.map(np.asarray(judged.x)), sum(groups[1:], groups[0])
     evidence, kept = maximize_evidence(total).ridge, {"labels": np.argmax(np.asarray(judged.y), axis=1)}
     for factor in FACTORS:
         held, solution = score_held_out(groups, factor * evidence), solve_ridge(total, factor * evidence)
@@ -110,7 +119,7 @@ def collect(name: str, dimension: int, max_bytes: int, out: Path) -> None:
         parts = {
             "scores": seen @ solution.mean,
             "variance": solution.noise_variance * leverage,
-            **{f"held.{field}": getattr(held, field) for field in ("sizes", "means", "second", "products")},
+            **{f"held.{field}": getattr(held, field) for field in ("sizes", "means", "second", "products", "variance")},
             **{f"means.{field}": np.concatenate([one[field] for one in means]) for field in means[0]},
         }
         kept |= {f"{factor:g}.{field}": array for field, array in parts.items()}
@@ -119,11 +128,45 @@ def collect(name: str, dimension: int, max_bytes: int, out: Path) -> None:
 
 
 def _scored(heads: dict[int, np.ndarray], state: Any, client: str, order: list[Any]) -> dict[str, np.ndarray]:
-    from coreshot.methods.spectral import _find_group
-
     one, group = state.class_means[client], order.index(_find_group(state, client))
     number = np.full(len(one.labels), sorted(state.class_means).index(client))
     return {"scores": one.means @ heads[group], "labels": one.labels, "sizes": one.sizes, "client": number}
+
+
+def choose(folder: Path) -> list[dict[str, Any]]:
+    """For each file of scores: quality with each factor of the ridge, weight of the discriminants, and caution."""
+    rows = []
+    for path in sorted(folder.glob("*.npz")):
+        with np.load(path) as file:
+            kept = dict(file)
+        for factor, discriminant, caution in CHOICES:
+            part = {
+                name.removeprefix(f"{factor:g}."): one for name, one in kept.items() if name.startswith(f"{factor:g}.")
+            }
+            found = judge(part, kept["labels"], discriminant, caution)
+            rows.append(
+                {"scores": path.stem, "factor": factor, "discriminant": discriminant, "caution": caution, **found}
+            )
+            print(json.dumps(rows[-1]), flush=True)
+    return rows
+
+
+def judge(part: dict[str, np.ndarray], labels: np.ndarray, discriminant: float, caution: float) -> dict[str, float]:
+    """The link is fitted to held-out sums and class means, as a server does; it sees none of the judged records."""
+    names = ("sizes", "means", "second", "products")
+    seen = HeldOutScores(
+        *(part[f"held.{name}"] for name in names), {0: np.eye(len(part["held.sizes"]))}, float(part["held.variance"])
+    )
+    link = calibration.link_from_scores(seen, discriminant)
+    calibration.CAUTION = caution
+    means = [(0, ClassMeans(part["means.scores"], part["means.labels"], part["means.sizes"]))]
+    link = replace(link, scale=calibration._fit_scale(link, seen, means))
+    probabilities = scipy.special.softmax(link.logits(part["scores"], part["variance"]), axis=1)
+    chosen = probabilities[np.arange(len(labels)), labels]
+    total = class_sums(probabilities, np.eye(probabilities.shape[1])[labels], float(np.sum(np.log(chosen))))
+    gaps = np.abs(np.asarray(total.bin_confidence) - np.asarray(total.bin_correct))
+    found = {"accuracy": total.correct, "nll": -total.log_prob, "ece": float(np.sum(gaps))}
+    return {name: round(value / total.count, 4) for name, value in found.items()}
 
 
 def main() -> None:
@@ -131,11 +174,16 @@ def main() -> None:
     commands = parser.add_subparsers(dest="command", required=True)
     collecting = commands.add_parser("collect")
     collecting.add_argument("name", choices=SETS)
-    collecting.add_argument("--dimension", type=int, default=2048)
-    collecting.add_argument("--max-bytes", type=int, default=130_000)
+    collecting.add_argument("--dimension", type=int, default=1024)
+    collecting.add_argument("--max-bytes", type=int, default=65_000)
     collecting.add_argument("--out", type=Path, required=True)
+    commands.add_parser("choose").add_argument("folder", type=Path)
     options = parser.parse_args()
-    collect(options.name, options.dimension, options.max_bytes, options.out)
+    if options.command == "collect":
+        collect(options.name, options.dimension, options.max_bytes, options.out)
+    else:
+        rows = choose(options.folder)
+        OUT.write_text("[\n" + ",\n".join(json.dumps(row) for row in rows) + "\n]\n")
 
 
 if __name__ == "__main__":
