@@ -34,7 +34,7 @@ from coreshot.spectral.evidence import solve_ridge
 # Weights of the two parts, each in its own unit (the floor; the discriminants' deviation). Chosen on clients and
 # writers of no table by benchmarks/spectral_constants.py, which varies the second: the scale makes up for the first.
 LOGARITHM, DISCRIMINANT = 0.8, 1.5
-CAUTION = 0.5
+CAUTION = 0.5  # of a scale above 1, this power is used where class means are of many records
 NUM_PROBES = 32  # random signs, for a trace
 SHRINKAGE = 0.1  # of the covariance within classes, towards a multiple of the identity
 PRIOR_RECORDS = 2.0  # weight, in records, of the typical class mean in each class mean; a rare class is close to it
