@@ -7,8 +7,9 @@ import pytest
 from coreshot.errors import CoreshotError
 from coreshot.models import Model
 from coreshot.models.networks import ConvNet, Mlp
-from coreshot.spectral.features import Identity, RandomConv, RandomVector, cell_averages, feature_map
+from coreshot.spectral.features import Identity, RandomConv, RandomVector, feature_map
 from coreshot.spectral.frozen_network import FOLDER, Frozen, save_network
+from coreshot.spectral.pooling import cell_averages
 from coreshot.spectral.public_images import draw_strokes
 
 IMAGES = np.random.default_rng(0).uniform(size=(70, 8, 8, 1)).astype(np.float32)

@@ -22,6 +22,7 @@ EXAMPLES = {
     "identity": ((6,), {"dimension": 6}),
     "onnx": ((3,), {"dimension": 6, "file": "net.onnx", "outputs": ["hidden"], "layout": "vector"}),
     "precomputed": ((6,), {"dimension": 6, "embedding": "tiny", "sha256": "ab" * 32}),
+    "whitened_patches": ((8, 8, 3), {"dimension": 6, "size": 3, "grid": 1}),
 }
 USES_NO_KEY = {"frozen", "identity", "onnx", "precomputed"}
 NUM_INPUTS = 5

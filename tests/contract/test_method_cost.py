@@ -8,6 +8,7 @@ import pytest
 from coreshot.config import decode_named
 from coreshot.errors import CoreshotError
 from coreshot.methods import METHODS
+from coreshot.methods.peers import PEERS
 from coreshot.runtime.simulate import simulate
 from coreshot.wire.ledger import Ledger
 from coreshot.wire.messages import encode_message
@@ -69,6 +70,8 @@ CASES = {
     ),
     # An update is four runs of 3 x 2 steps on 2 points, and a batch of 4; the server makes one run for each client.
     "dosfl": (DOSFL, 3 * 5 * (4 * 12 + 4), 3 * 12),
+    "fed_avg_head": ({"name": "fed_avg_head", **STEPS, **OPTIMIZERS, "features": FEATURES}, 2 * LOCAL, 0),
+    **{name: ({"name": name, "features": FEATURES}, 0, 0) for name in PEERS if name != "fed_avg_head"},
     "glm": ({"name": "glm", "dimension": 6}, 0, 0),
     "one_shot": ({"name": "one_shot", "learner": {"name": "random_subset", "num_points": 3}}, 0, 0),
     "spectral": ({"name": "spectral", "features": FEATURES, "num_points": 4}, 0, 0),
@@ -105,7 +108,9 @@ def test_passes_by_hand(make, case):
     study = make(case)
     found = study.method.cost(study.model, SIZES)
     assert (found.passes, found.server_passes) == CASES[case][1:]
-    assert (found.operations > 0) == (found.server_operations > 0) == ("spectral" in case or case == "glm")
+    uses_features = "spectral" in case or case == "glm" or case in PEERS
+    assert (found.operations > 0) == uses_features
+    assert (found.server_operations > 0) == (uses_features and case != "fed_avg_head")
 
 
 @pytest.mark.parametrize("case", ["fed_avg", "mime"], indirect=True)

@@ -201,6 +201,25 @@ def test_held_out_scores_are_known_from_moments(digits):
     assert seen.floor != pytest.approx(np.sqrt(np.mean(scores**2)), rel=0.1)  # own scores would count
 
 
+def test_the_variance_at_unseen_clients_is_known_from_moments(digits):
+    """The mean over single records of the variance that the head of the other clients has there; the variance that
+    the head has at records it was fitted to is smaller.
+    """
+    groups, clients = digits[0], task("digits")
+    others = [solve_ridge(total([*groups[:index], *groups[index + 1 :]]), RIDGE) for index in range(len(groups))]
+    everyone = solve_ridge(total(groups), RIDGE)
+
+    def variances(solution, features):
+        rooted = scipy.linalg.solve_triangular(solution.factor, features.T, lower=True)
+        return solution.noise_variance * np.sum(rooted**2, axis=0)
+
+    unseen = np.concatenate([variances(one, x) for one, (x, _) in zip(others, clients, strict=True)])
+    seen = np.concatenate([variances(everyone, x) for x, _ in clients])
+    found = score_held_out(groups, RIDGE).variance
+    assert found == pytest.approx(np.mean(unseen), rel=0.15)
+    assert np.mean(seen) < 0.8 * found, "negative control"
+
+
 def coarse(features, labels, num_levels):
     """Moments of a client's rows when so many levels are left of their entries, as where bytes are few."""
     rows = spectral_rows(features, labels, None, 16.0)
@@ -256,7 +275,8 @@ def test_class_means_say_how_sure_to_be(digits):
         (index, ClassMeans.from_moments(Moments.from_rows(x, y, len(x)))) for index, (x, y) in enumerate(clients)
     ]
     link = fit_link(groups, speakers, RIDGE)
-    parts = replace(link, scale=1.0).logits(scores, np.zeros(len(scores)))
+    variance = score_held_out(groups, RIDGE).variance
+    parts = replace(link, scale=1.0).logits(scores, np.full(len(scores), variance))
     best = min(nll(scale * parts, labels) for scale in np.geomspace(0.1, 20, 60))
     found = nll(link.scale * parts, labels)
     assert found < best + 0.1

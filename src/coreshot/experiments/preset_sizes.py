@@ -21,6 +21,7 @@ from coreshot.models.networks import NETWORKS
 
 OPERATIONS_A_SECOND = 1.1e10  # of training passes on one core, as measured for networks of three sizes
 INFERENCE_SECONDS, ROUNDS_SECONDS, CORESET_SECONDS, FEATURES_SECONDS = 12.0, 45.0, 90.0, 240.0
+COLOURS = 3  # channels of a photograph
 SMALLEST_IMAGE, SMALL_IMAGE = 8, 16  # pixels of the shorter side
 MOST_RAW_BYTES = 1 << 30  # of all training records as float32; more are not pooled
 
@@ -158,6 +159,8 @@ def choose_features(shape: Shape) -> dict[str, Any]:
     if side < SMALL_IMAGE:
         return {"name": "random_conv", "dimension": min(dimension, 1024), "num_filters": 64, "size": 3, "grid": 3}
     height, width, channels = shape.input_shape
+    if channels == COLOURS:
+        return {"name": "whitened_patches", "dimension": dimension}
     places = (height - 6) * (width - 6) * 49 * channels + 16 * dimension
     filters = FEATURES_SECONDS * OPERATIONS_A_SECOND / (2 * places * shape.num_records)
     return {

@@ -11,6 +11,7 @@ from coreshot.methods.fed_pa import FedPa as FedPa
 from coreshot.methods.glm import Glm as Glm
 from coreshot.methods.mime import Mime as Mime
 from coreshot.methods.one_shot import OneShot as OneShot
+from coreshot.methods.peers import PEERS
 from coreshot.methods.private_fed_avg import PrivateFedAvg as PrivateFedAvg
 from coreshot.methods.private_pooled_dm import PrivatePooledDm as PrivatePooledDm
 from coreshot.methods.private_spectral import PrivateSpectral as PrivateSpectral
@@ -27,4 +28,5 @@ METHODS: dict[str, type[Any]] = {
     "private_pooled_dm": PrivatePooledDm,
     "private_spectral": PrivateSpectral,
     "spectral": Spectral,
+    **PEERS,  # of other people, to compare with on identical features
 }

@@ -23,6 +23,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+import scipy.linalg
 import scipy.optimize
 import scipy.special
 from jaxtyping import Float, Int
@@ -31,9 +32,11 @@ from coreshot.spectral.coreset import Moments
 from coreshot.spectral.evidence import solve_ridge
 from coreshot.spectral.received import ReceivedRows
 
-# Weights of the two parts, each in its own unit (the floor; the discriminants' deviation). Chosen on EMNIST-62 and
-# UNIPEN-62, which tables report: the best values there were (0.96, 2.2) and (0.65, 2.0). To be chosen on other data.
-LOGARITHM, DISCRIMINANT = 0.8, 2.1
+# Weights of the two parts, each in its own unit (the floor; the discriminants' deviation). Chosen on clients and
+# writers of no table by benchmarks/spectral_constants.py, which varies the second: the scale makes up for the first.
+LOGARITHM, DISCRIMINANT = 0.8, 1.5
+CAUTION = 0.5  # of a scale above 1, this power is used where class means are of many records
+NUM_PROBES = 32  # random signs, for a trace
 SHRINKAGE = 0.1  # of the covariance within classes, towards a multiple of the identity
 PRIOR_RECORDS = 2.0  # weight, in records, of the typical class mean in each class mean; a rare class is close to it
 MAX_CLASS_MEANS = 1000  # used to fit the scale; those of the fewest records, which are most similar to single records
@@ -139,6 +142,9 @@ class HeldOutScores:
     second: Float[np.ndarray, "outputs outputs"]  # mean of s s^T
     products: Float[np.ndarray, "classes classes"]  # mean of y y^T, labels y
     heads: dict[int, Float[np.ndarray, "d outputs"]]
+    # The heads' mean variance at records of clients that they have not seen; 0: not known. A new client differs from
+    # those that were seen, so that its features lie where the head's variance is larger than at the others' records.
+    variance: float = 0.0
 
     @property
     def within(self) -> Float[np.ndarray, "outputs outputs"]:
@@ -155,18 +161,31 @@ def score_held_out(groups: Sequence[Moments], ridge: float) -> HeldOutScores:
     """A single group is scored under its own head, which makes it overconfident: there is no other data."""
     total = sum(groups[1:], groups[0])
     present = [index for index, group in enumerate(groups) if group.num_examples > 0.5]
-    outputs, heads = total.num_outputs, {}
+    outputs, heads, variance = total.num_outputs, {}, 0.0
     second, sums, products = (np.zeros((outputs, outputs)) for _ in range(3))
     for index in present:
-        head = solve_ridge(total - groups[index] if len(present) > 1 else total, ridge).mean
-        heads[index] = head
+        solution = solve_ridge(total - groups[index] if len(present) > 1 else total, ridge)
+        heads[index] = head = solution.mean
+        variance += solution.noise_variance * _sum_leverage(solution.factor, groups[index].gram)
         second += head.T @ groups[index].gram @ head
         sums += class_sums(groups[index]).T @ head
         products += label_products(groups[index])
     means = np.linalg.pinv(products, MIN_CLASS_SHARE, hermitian=True) @ sums
     return HeldOutScores(
-        np.maximum(np.diag(products), 0.0), means, second / total.num_examples, products / total.num_examples, heads
+        np.maximum(np.diag(products), 0.0),
+        means,
+        second / total.num_examples,
+        products / total.num_examples,
+        heads,
+        variance / total.num_examples,
     )
+
+
+def _sum_leverage(factor: Float[np.ndarray, "d d"], gram: Float[np.ndarray, "d d"]) -> float:
+    """The sum of phi^T (L L^T)^-1 phi over the records of a Gram matrix: a trace, by random signs (Hutchinson 1990)."""
+    signs = np.random.default_rng(0).choice((-1.0, 1.0), size=(len(factor), NUM_PROBES))
+    seen = scipy.linalg.solve_triangular(factor, signs, lower=True, trans="T", check_finite=False)
+    return float(np.sum(seen * (gram @ seen))) / NUM_PROBES
 
 
 def fit_link(groups: Sequence[Moments], means: Sequence[GroupedClassMeans], ridge: float) -> Link:
@@ -175,9 +194,11 @@ def fit_link(groups: Sequence[Moments], means: Sequence[GroupedClassMeans], ridg
     return link if len(seen.sizes) == 2 else replace(link, scale=_fit_scale(link, seen, means))
 
 
-def link_from_scores(seen: HeldOutScores) -> Link:
+def link_from_scores(seen: HeldOutScores, discriminant: float = DISCRIMINANT) -> Link:
     """Scale 1; a closed-form logistic link for two classes."""
-    return _two_class_link(seen) if len(seen.sizes) == 2 else Link(1.0, seen.floor, *_discriminants(seen))
+    if len(seen.sizes) == 2:
+        return _two_class_link(seen)
+    return Link(1.0, seen.floor, *_discriminants(seen, discriminant))
 
 
 def _two_class_link(seen: HeldOutScores) -> Link:
@@ -195,10 +216,12 @@ def _two_class_link(seen: HeldOutScores) -> Link:
     )
 
 
-def _discriminants(seen: HeldOutScores) -> tuple[Float[np.ndarray, "outputs outputs"], Float[np.ndarray, " outputs"]]:
+def _discriminants(
+    seen: HeldOutScores, weight: float
+) -> tuple[Float[np.ndarray, "outputs outputs"], Float[np.ndarray, " outputs"]]:
     """Directions and offsets of Fisher's discriminants s P m_c - m_c P m_c / 2, P = inverse covariance within classes.
 
-    They are scaled to root mean square DISCRIMINANT over held-out scores and classes.
+    They are scaled to root mean square `weight` over held-out scores and classes.
     """
     outputs = len(seen.sizes)
     typical = float(np.sum(seen.sizes * np.diag(seen.means)) / np.sum(seen.sizes)) * np.eye(outputs)
@@ -211,12 +234,15 @@ def _discriminants(seen: HeldOutScores) -> tuple[Float[np.ndarray, "outputs outp
     directions, offsets = directions - directions.mean(axis=1, keepdims=True), offsets - offsets.mean()
     center = seen.sizes @ seen.means / np.sum(seen.sizes)
     squares = np.sum(directions * (seen.second @ directions), axis=0) + 2 * offsets * (center @ directions) + offsets**2
-    unit = DISCRIMINANT / np.sqrt(max(float(np.mean(squares)), 1e-12))
+    unit = weight / np.sqrt(max(float(np.mean(squares)), 1e-12))
     return unit * directions, unit * offsets
 
 
 def _fit_scale(link: Link, seen: HeldOutScores, means: Sequence[GroupedClassMeans]) -> float:
-    """The scale under which class means, with noise that makes them as spread as single records, are most likely."""
+    """The scale under which class means, with noise that makes them as spread as single records, are most likely.
+
+    Under the variance that the heads have at records of clients they have not seen, as the link will meet it.
+    """
     known = [(group, one) for group, one in means if group in seen.heads]
     if not known:
         return 1.0
@@ -229,7 +255,7 @@ def _fit_scale(link: Link, seen: HeldOutScores, means: Sequence[GroupedClassMean
     values, vectors = np.linalg.eigh(seen.within)
     noise = np.random.default_rng(0).normal(size=scores.shape) @ (vectors * np.sqrt(np.maximum(values, 0))).T
     scores = scores + np.sqrt(1 - 1 / sizes)[:, None] * noise
-    parts = link.logits(scores, np.zeros(len(scores)))
+    parts = link.logits(scores, np.full(len(scores), seen.variance))
 
     def nll(log_scale: float) -> float:
         logits = np.exp(log_scale) * parts
@@ -237,5 +263,5 @@ def _fit_scale(link: Link, seen: HeldOutScores, means: Sequence[GroupedClassMean
 
     log_scale = float(scipy.optimize.minimize_scalar(nll, bounds=np.log(SCALES), method="bounded").x)
     # Halve log_scale > 0: Gaussian noise understates outliers. The more class means are single records, the less.
-    trust = 1.0 if log_scale < 0 else 0.5 + 0.5 * float(np.mean(1 / sizes))
+    trust = 1.0 if log_scale < 0 else CAUTION + (1 - CAUTION) * float(np.mean(1 / sizes))
     return float(np.exp(trust * log_scale))

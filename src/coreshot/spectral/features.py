@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from typing import Annotated, Any, ClassVar, Literal, Protocol, runtime_checkable
+from typing import Annotated, Any, Literal, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -23,10 +23,12 @@ from coreshot.models.cpu_convolution import convolution
 from coreshot.privacy.fixed_batches import in_fixed_batches
 from coreshot.spectral.brought_network import Onnx, Precomputed
 from coreshot.spectral.frozen_network import Frozen
-from coreshot.spectral.public_images import draw_public_images
+from coreshot.spectral.pooling import cell_averages
+from coreshot.spectral.public_images import PublicImages, draw_public_images
 from coreshot.spectral.random_layer import Weights
 from coreshot.spectral.random_layer import activate as _activate
 from coreshot.spectral.random_layer import dense as _dense
+from coreshot.spectral.whitened_patches import WhitenedPatches
 from coreshot.types import PRNGKey
 
 INPUTS_AT_ONCE = 256  # through a map, so that the activations of 256 filters stay below half a GB
@@ -188,9 +190,7 @@ class RandomConv:
     nonlinearity: Literal["relu", "cos"] = "relu"  # of the dense layer
     frequency: Positive = 0.5  # of its cosines
 
-    # Which synthetic images the normalising constants come from. Handwriting strokes for every study; a field with this
-    # default would let a study name others, and would leave all hashes as they are.
-    public_images: ClassVar[str] = "strokes"
+    public_images: PublicImages = "strokes"  # synthetic ones, which the normalising constants come from
 
     def draw(self, key: PRNGKey, input_shape: tuple[int, ...]) -> Weights:
         self._check(input_shape)
@@ -266,15 +266,6 @@ def _patch_mean(x: Float[Array, "n lines columns channels"], size: int) -> Float
     return jnp.mean(total, axis=3, keepdims=True) / size**2
 
 
-def cell_averages(extent: int, grid: int) -> Float[np.ndarray, "grid extent"]:
-    """The matrix that averages `extent` lines into `grid` cells of equal width. A line on a border is split by area."""
-    borders = np.linspace(0, extent, grid + 1)
-    line = np.arange(extent)
-    overlap = np.minimum(borders[1:, None], line + 1) - np.maximum(borders[:-1, None], line)
-    shares = np.maximum(overlap, 0)
-    return (shares / shares.sum(axis=1, keepdims=True)).astype(np.float32)
-
-
 @settings
 class Identity:
     """The inputs as they are, if the sites computed features of their records before, with a network that all have."""
@@ -298,4 +289,6 @@ class Identity:
         return 0.0
 
 
-AnyFeatures = Annotated[RandomConv | RandomVector | Frozen | Identity | Onnx | Precomputed, Field(discriminator="name")]
+AnyFeatures = Annotated[
+    RandomConv | RandomVector | WhitenedPatches | Frozen | Identity | Onnx | Precomputed, Field(discriminator="name")
+]

@@ -17,8 +17,8 @@ from coreshot.spectral.features import (
     RandomConv,
     RandomVector,
     UnitMap,
-    cell_averages,
 )
+from coreshot.spectral.pooling import cell_averages
 
 
 def add_map(graph: Graph, drawn: FeatureMap | UnitMap, x: str) -> str:

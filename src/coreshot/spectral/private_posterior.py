@@ -32,6 +32,7 @@ from coreshot.spectral.posterior import LinearPosterior
 RIDGE = 0.6  # in units of the noise's spectral size, deviation * sqrt(d)
 FLOOR = 0.3  # smallest eigenvalue of the covariance within classes, in units of the scores' mean square
 COUNT_NOISE = 2.0  # standard deviations that are added to a class's noisy count: they shrink the mean of a rare class
+DISCRIMINANT = 2.1  # the link's weight of its discriminants, when these constants were chosen
 # How a link changes if all of the scores were learned from noise: see `_adjust_to_noise`.
 MORE_LOGARITHM, LESS_DISCRIMINANT, LESS_FREQUENCY = 3.2, 0.7, 2.4
 
@@ -90,7 +91,7 @@ def fit_private_posterior(
         root,
         ridge,
         variance,
-        _adjust_to_noise(link_from_scores(seen), seen.sizes, share),
+        _adjust_to_noise(link_from_scores(seen, DISCRIMINANT), seen.sizes, share),
     )
 
 
