@@ -5,7 +5,7 @@ import tomllib
 import pytest
 
 from coreshot.errors import CoreshotError
-from coreshot.fitted.folder import _model_toml
+from coreshot.fitted.folder import _write_values
 from coreshot.study.draft import Draft, DraftColumn, DraftTarget, LeftOut
 from coreshot.study.file import read_study
 from coreshot.study.template import image_template, table_template
@@ -66,12 +66,13 @@ def test_a_name_that_could_steer_a_terminal_is_refused_on_reading(tmp_path, name
 
 
 @pytest.mark.parametrize("name", [*NAMES, *STEERING])
-def test_a_model_file_keeps_every_name_and_leaves_out_what_has_no_value(name):
+def test_a_model_file_keeps_every_name_and_leaves_out_what_has_no_value(name, tmp_path):
     standing = {"verdict": "agrees", "words": f"of {name}", "agreement": 0.5, "error": 0.125}
     inference = {"name": "hmc", "step_size": 1e-7, "is_adapted": True, "path": None, "inner": {"a": [1, 2], "b": None}}
-    text = _model_toml("0" * 64, "posterior-1.safetensors", {name: standing, "b": standing}, inference, "mass", 3, None)
-    values = tomllib.loads(text)
+    written = {"inference": inference, "standing": {name: standing, "b": standing}, "roster": None}
+    _write_values(tmp_path, {"clients": [name, "b"], **written})
+    values = tomllib.loads((tmp_path / "model.toml").read_text())
     assert values["clients"] == [name, "b"]
+    assert "roster" not in values
     assert values["standing"] == {name: standing, "b": standing}
     assert values["inference"] == {"name": "hmc", "step_size": 1e-7, "is_adapted": True, "inner": {"a": [1, 2]}}
-    assert (values["format"], values["seed"], values["study"]) == (1, 3, "0" * 64)
