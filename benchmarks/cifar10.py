@@ -196,9 +196,10 @@ def run(given):
     features = make_features(given.networks, given.outputs, given.random)
     x, test = embed(features, raw, given.seed), (embed(features, raw_test, given.seed), y_test)
     began = time.process_time()
-    parts = Dirichlet(num_partitions=CLIENTS, alpha=given.alpha, min_partition_size=10, seed=given.seed).partition(
-        {"label": y}
+    partition = Dirichlet(
+        num_partitions=CLIENTS, alpha=given.alpha, min_partition_size=given.min_records, seed=given.seed
     )
+    parts = partition.partition({"label": y})
     parts = {str(name): np.asarray(rows) for name, rows in parts.items()}
     found, total = our_heads(parts, x, y, test)
     found |= closed_peers(total, test)
@@ -251,6 +252,7 @@ def main():
     command.add_argument("--seed", type=int, default=0)
     command.add_argument("--outputs", nargs="+", default=JOINED, type=str)
     command.add_argument("--random", type=int, default=0)
+    command.add_argument("--min-records", type=int, default=10, help="of the smallest client")
     command.add_argument("--fedavg", action="store_true")
     command.add_argument("--out", type=Path, required=True)
     commands.add_parser("show").add_argument("out", type=Path)

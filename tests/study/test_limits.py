@@ -31,6 +31,7 @@ BASE = {
 }
 SUBSET = {"name": "random_subset", "num_points": 100_000}
 SPECTRAL = {"name": "spectral", "features": {"name": "random_vector", "dimension": 10**9}}
+ONNX = {"name": "onnx", "dimension": 4, "file": "a", "sha256": "ab" * 32, "outputs": ["y"], "input_size": [9, 10**5]}
 
 
 @pytest.mark.parametrize(
@@ -45,6 +46,7 @@ SPECTRAL = {"name": "spectral", "features": {"name": "random_vector", "dimension
         ({"network": {"name": "mlp", "hidden": [10**5, 10**5], "activation": "relu"}}, "the network's layers have"),
         ({"learner": None, "method": SPECTRAL}, "dimension = 1,000,000,000, and the limit is 20,000"),
         ({"learner": None, "method": {"name": "glm", "dimension": 10**6}}, "dimension = 1,000,000, and the limit"),
+        ({"learner": None, "method": {"name": "spectral", "features": ONNX}}, "input_size = 100,000, and the limit is"),
     ],
 )
 def test_a_study_that_asks_for_too_much_is_one_sentence(change, sentence):
