@@ -1,12 +1,12 @@
-"""Tables that no constant was chosen on: drawn ones, each with one difficulty, and two of scikit-learn's."""
+"""Tables that no constant was chosen on: drawn ones, each with one difficulty, and iris."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from sklearn.datasets import load_digits, load_iris, make_classification, make_friedman1
+from sklearn.datasets import load_iris, make_classification, make_friedman1
 from table_sources import Cells, Source, Table, describe, public_range
 
 NUM_TEST = 3_000
@@ -135,13 +135,13 @@ def heavy_noise(draws: np.random.Generator) -> Table:
     return _quantity("heavy noise", x, y, sites)
 
 
-def _of_scikit_learn(name: str, load: Callable[[], Any]) -> Table:
+def _iris() -> Table:
     """Four sites by chance, or by class, as the splits of other tables are."""
-    found = load()
+    found = load_iris()
     names = [str(column) for column in found.feature_names]
     cells = {column: found.data[:, place].astype(float) for place, column in enumerate(names)}
     goal = np.asarray([str(word) for word in found.target_names])[found.target]
-    return describe(name, {**cells, "target": goal}, Source("sklearn", "", "target"))
+    return describe("iris", {**cells, "target": goal}, Source("sklearn", "", "target"))
 
 
 DRAWN = (
@@ -159,12 +159,11 @@ DRAWN = (
 MADE = {
     **{make.__name__.replace("_", " "): ("drawn",) for make in DRAWN},
     "iris": ("iid", "label"),
-    "digits": ("iid", "label"),
 }
 
 
 def made_table(name: str, seed: int) -> Table:
-    if name in ("iris", "digits"):
-        return _of_scikit_learn(name, load_iris if name == "iris" else load_digits)
+    if name == "iris":
+        return _iris()
     place, make = next((place, one) for place, one in enumerate(DRAWN) if one.__name__.replace("_", " ") == name)
     return make(np.random.default_rng([seed, 10 + place]))

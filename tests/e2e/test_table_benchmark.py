@@ -194,7 +194,7 @@ def test_a_package_that_is_not_installed_gets_one_sentence(bench, tmp_path):
 
 def test_the_page_shows_the_committed_rows(bench, project):
     tables, page = bench("tables"), (project / "docs" / "tables.md").read_text()
-    for name in ("issue", "report"):
+    for name in ("issue", "report", "made"):
         path = tables.RESULTS / f"{name}.jsonl"
         if path.exists():
             text = bench("table_summary").summarise(tables.read_rows(path).values(), tables.SETS[name])

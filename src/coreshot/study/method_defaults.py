@@ -15,7 +15,7 @@ _TABLE_METHOD = f"""# What a site computes and sends, once. See docs/learners.md
 [method]
 name = "glm" # {{what}}, on the columns and products of them
 winsorise = true # a number far from the site's others counts as a limit, so that wrong cells weigh little
-# max_bytes = 9_000 # of a site's file, at most; without it, as many as predictions need
+# max_bytes = 9_000 # of a site's sums, at most (its file has 1 or 2 kB more); without it, what predictions need
 # dimension = {{dimension}} # features: {{dimension}} columns with their categories are the least; then no products
 
 # For differential privacy of single records, in place of the lines above, and outside = "missing" or "clip" in each
