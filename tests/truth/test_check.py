@@ -87,13 +87,20 @@ def change(column, to):
 
 @pytest.mark.parametrize(
     ("column", "to"),
-    [("age", lambda cell: min(cell + 25, 100)), ("pressure", lambda cell: cell * 0.1333), ("age", lambda cell: 0.0)],
+    [("age", lambda cell: min(cell + 25, 100)), ("pressure", lambda cell: 60 + 0.5 * cell), ("age", lambda cell: 0.0)],
 )
 def test_shifted_columns_and_other_units_are_always_noticed(federation, column, to):
     number, found = alarms(federation, change(column, to))
     assert number == NUM_DRAWS
     assert "nobody's" in found.sentence
     assert next(iter(found.differing)) == column
+
+
+def test_a_pressure_in_other_units_counts_as_missing_and_looks_like_the_client_that_lacks_it(federation):
+    """All its cells are outside of the range; reading the file warns of that."""
+    number, found = alarms(federation, change("pressure", lambda cell: 0.1333 * cell))
+    assert number <= 2
+    assert found.nearest == "site-2"
 
 
 def test_a_column_that_is_lost_is_named(federation):

@@ -88,7 +88,7 @@ class Summary:
         """Of the inputs alone, as `spectral.outlier_clients` compares clients: the constant last, centred labels."""
         order = [*range(1, num_inputs + 1), 0, *range(self.dimension, len(self.moments))]
         joint = self.moments[np.ix_(order, order)]
-        if self.sites:
+        if self.num_outputs > 1 and self.sites:  # classes
             change = np.eye(len(joint))
             change[num_inputs, num_inputs + 1 :] = -1 / self.num_outputs
             joint = change.T @ joint @ change
