@@ -25,6 +25,7 @@ from coreshot.methods.glm import Glm
 from coreshot.methods.spectral import Spectral
 from coreshot.models.networks import Mlp
 from coreshot.spectral.features import Identity, RandomConv, RandomVector
+from coreshot.spectral.whitened_patches import WhitenedPatches
 from coreshot.study import Agreement, Study
 
 STUDIES = {
@@ -34,6 +35,7 @@ STUDIES = {
     "spectral": (Spectral(features=RandomVector(dimension=20, nonlinearity="relu", with_inputs=True)), (4,), 3),
     "spectral, cosines": (Spectral(features=RandomVector(dimension=20)), (4,), 2),
     "spectral, as they are": (Spectral(features=Identity(dimension=4)), (4,), 1),
+    "spectral, colours": (Spectral(features=WhitenedPatches(dimension=16, size=3)), (8, 9, 3), 3),
     "spectral, images": (Spectral(features=RandomConv(dimension=30, num_filters=6, size=3, grid=2)), (8, 7, 1), 3),
 }
 

