@@ -71,3 +71,11 @@ def test_plain_files_are_read_in_parts(name, tmp_path, in_parts, monkeypatch):
     monkeypatch.undo()
     assert same(found, encoded(path))
     assert len(found.x) == len(rows)
+
+
+def test_three_decimals_do_not_stop_it(tmp_path, in_parts):
+    """1.234 could be a number of thousands: the study's ranges decide, in each part."""
+    path = tmp_path / "decimals.csv"
+    path.write_text(to_csv(set_cells("bmi", "31.234")))
+    assert isinstance(encoded(path).x, np.ndarray)
+    assert in_parts[0] >= 2

@@ -14,7 +14,7 @@ from jaxtyping import Float
 from coreshot.data.cells import Cells, as_array, is_text
 from coreshot.data.columns import Finding, Reading, encode_column, list_names, merge_findings
 from coreshot.data.image_files import decode_image
-from coreshot.data.number_format import NumberColumn, NumberFormat, detect_format, has_marks
+from coreshot.data.number_format import NumberColumn, NumberFormat, detect_format
 from coreshot.data.parts import NotPlainError, fill_in_parts, read_parts
 from coreshot.data.periods import at_risk, every_period, last_time, period_names, time_column
 from coreshot.data.readers.npz import INPUT_KEYS, LABEL_KEYS
@@ -124,14 +124,10 @@ def _read_in_parts(
     if parts is None:
         return None
     told: list[tuple[dict[str, str], str]] = []
-    allowed_marks = how.decimal is not None
 
     def encode(part: TableFile) -> tuple[np.ndarray, np.ndarray | None, list[Finding]]:
         table, sources = _choose_columns(part, path, inputs, target, how, needs_target)
         of_numbers = target if needs_target else None
-        columns = _number_columns(table, inputs, of_numbers)
-        if any(has_marks(column.texts) for column in columns) and not allowed_marks:
-            raise NotPlainError
         numbers = _number_format(table, inputs, of_numbers, how, str(path))
         reading = Reading(numbers, how.date_format, frozenset(how.allow), show_values, is_part=True)
         x, findings = inputs.encode(table.columns, str(path), reading)
@@ -218,21 +214,17 @@ def _with_source(finding: Finding, sources: Mapping[str, str]) -> Finding:
     return replace(finding, note=f"{note}; {finding.note}" if finding.note else note)
 
 
-def _number_columns(table: TableFile, inputs: Table, target: Classes | Quantity | None) -> list[NumberColumn]:
+def _number_format(
+    table: TableFile, inputs: Table, target: Classes | Quantity | None, how: SiteSettings, where: str
+) -> NumberFormat:
     numbers = [column for column in inputs.columns if column.kind == "number"]
     numbers += [target.as_column] if isinstance(target, Quantity) else []
     numbers += [time_column(target)] if isinstance(target, Classes) and target.ends else []
-    return [
+    columns = [
         NumberColumn(column.name, table.columns[column.name], *column.bounds)
         for column in numbers
         if is_text(as_array(table.columns[column.name]))
     ]
-
-
-def _number_format(
-    table: TableFile, inputs: Table, target: Classes | Quantity | None, how: SiteSettings, where: str
-) -> NumberFormat:
-    columns = _number_columns(table, inputs, target)
     return detect_format(
         columns, where, decimal=how.decimal, thousands=how.thousands, is_point_usual=table.is_point_usual
     )

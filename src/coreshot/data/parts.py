@@ -1,9 +1,9 @@
 """Large tables in parts, so that memory is that of the encoded records and not of the text.
 
-Only a file that is written plainly is read so: UTF-8, whole lines, numbers with a decimal point, and no cell that the
-study refuses. For any other file the answer is None, and the whole file is read at once: it says what is wrong, with
-the numbers of records, or finds out how numbers are written. So a file gives the same records, the same report and the
-same errors whichever way it is read.
+Only a file that is written plainly is read so: UTF-8, whole lines, numbers that are written in the same way in each
+part, and no cell that the study refuses. For any other file the answer is None, and the whole file is read at once: it
+says what is wrong, with the numbers of records, or finds out how numbers are written. So a file gives the same records,
+the same report and the same errors whichever way it is read.
 """
 
 from __future__ import annotations

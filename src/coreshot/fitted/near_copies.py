@@ -20,6 +20,7 @@ from coreshot.spectral.received import ReceivedRows
 MIN_SHARE = 0.6  # of equal numbers; honest sites of one population have at most a quarter (moments of five columns)
 RELATIVE = 1e-5  # numbers this close are equal: means over different records are, at best, 1e-4 apart
 MAX_NUMBERS = 1_000  # of a client that are compared, spread over what it sent
+PAIRS_AT_ONCE = 10_000
 NUM_PLACES = 16  # at which neighbours are looked for: one changed place of a copy hides nothing
 
 
@@ -66,15 +67,20 @@ def near_copies_of(names: Sequence[str], rows: Float[np.ndarray, "clients number
         is_equal = (high - low <= RELATIVE * np.maximum(np.abs(low), np.abs(high))) & (high != 0)
         pairs |= {(min(pair), max(pair)) for pair in zip(order[:-1][is_equal], order[1:][is_equal], strict=True)}
     best: dict[int, tuple[str, float]] = {}
-    for earlier, later in sorted(pairs):
-        share = _equal_share(rows[earlier], rows[later])
-        if share >= max(MIN_SHARE, best.get(later, ("", 0.0))[1]):
-            best[later] = names[earlier], share
+    ordered = np.asarray(sorted(pairs), np.int64).reshape(-1, 2)
+    for part in np.array_split(ordered, -(-len(ordered) // PAIRS_AT_ONCE) or 1):
+        shares = _equal_shares(rows[part[:, 0]], rows[part[:, 1]])
+        for place in np.flatnonzero(shares >= MIN_SHARE):
+            earlier, later = part[place].tolist()
+            if shares[place] >= best.get(later, ("", 0.0))[1]:
+                best[later] = names[earlier], float(shares[place])
     return {names[later]: best[later] for later in sorted(best)}
 
 
-def _equal_share(one: np.ndarray, other: np.ndarray) -> float:
+def _equal_shares(
+    one: Float[np.ndarray, "pairs numbers"], other: Float[np.ndarray, "pairs numbers"]
+) -> Float[np.ndarray, " pairs"]:
     """Of the places where one of them is not zero: zeros are equal in many files."""
     size = np.maximum(np.abs(one), np.abs(other))
     is_equal = np.abs(one - other) <= RELATIVE * size
-    return float(np.sum(is_equal & (size > 0)) / max(1, np.sum(size > 0)))
+    return np.sum(is_equal & (size > 0), axis=1) / np.maximum(1, np.sum(size > 0, axis=1))

@@ -17,7 +17,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -151,10 +151,10 @@ def fit_files(study: Study, files: Sequence[ShardFile]) -> Fitted:
         digests.append(shard.facts.digests)
     names = [name for one in sums for name in one.names]
     _refuse_copies(names, np.concatenate(digests))
-    messages = ShardedMessages(files)
+    messages, terms = ShardedMessages(files), study.hash
 
     def read_site(name: str) -> SiteMessage:
-        message = decode_message(messages[name], study_hash=study.hash, on_device=False)
+        message = decode_message(messages[name], study_hash=terms, on_device=False)
         return method.read(model, name, message)
 
     posterior = fit_shards(method, model, sums, read_site)
@@ -162,7 +162,7 @@ def fit_files(study: Study, files: Sequence[ShardFile]) -> Fitted:
     order = np.argsort(names, kind="stable")
     counts, rounding = (np.concatenate(one)[order] for one in ([one.counts for one in sums], losses))
     told = _tell([names[place] for place in order], standings, counts, rounding, np.concatenate(samples)[order])
-    text = json.dumps(told, indent=0, ensure_ascii=False).encode()
+    text = json.dumps(told, ensure_ascii=False).encode()
     data = posterior_bytes(posterior)
     return Fitted(
         FittedModel(study, posterior),
@@ -182,7 +182,7 @@ def _tell(
     total, copies = float(np.sum(counts)), near_copies_of(names, samples)
     found = dict[str, dict[str, Any]]()
     for name, count, loss in zip(names, counts.tolist(), losses.tolist(), strict=True):
-        values = {**asdict(standings[name]), "share": count / total}
+        values = {**vars(standings[name]), "share": count / total}
         found[name] = {
             key: round(value, 4) if isinstance(value, float) else value
             for key, value in values.items()

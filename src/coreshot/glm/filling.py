@@ -40,7 +40,10 @@ class Filling:
 
     @classmethod
     def of_sites(
-        cls, counts: Sequence[float], centers: Sequence[Float[np.ndarray, " inputs"]], pairs: Pairs
+        cls,
+        counts: Sequence[float] | Float[np.ndarray, " sites"],
+        centers: Sequence[Float[np.ndarray, " inputs"]] | Float[np.ndarray, "sites inputs"],
+        pairs: Pairs,
     ) -> Filling:
         """The means of all sites' cells. Centers are the means of each site's inputs, filled and indicators alike."""
         values, every, sizes = [], np.asarray(centers), np.asarray(counts)

@@ -64,8 +64,8 @@ class Onnx:
     def num_frozen(self) -> int:
         return self.dimension - (self.random_features.dimension if self.random_features else 0)
 
-    def draw(self, key: PRNGKey, input_shape: tuple[int, ...]) -> Weights:
-        """Constants and random weights; the file is checked, and run once on zeros."""
+    def check(self, input_shape: tuple[int, ...]) -> None:
+        """The file is run once on zeros."""
         if self.layout != "vector":
             if len(input_shape) != 3:
                 raise CoreshotError(
@@ -80,15 +80,21 @@ class Onnx:
                 f"features: {', '.join(self.outputs)} of {self.file} {'has' if len(self.outputs) == 1 else 'have'} "
                 f"{found} numbers, the study's dimension leaves {self.num_frozen}{beside}; change it."
             )
-        weights = {} if self.random_features is None else self.random_features.draw(key, found)
+        if self.sidecar is None or self.sidecar_sha256 is None:
+            return
+        num_constants = len(read_constants(self.sidecar, self.sidecar_sha256, self.sha256, self.outputs)[0])
+        if num_constants != found:
+            raise CoreshotError(
+                f"features: {self.sidecar} has constants for {num_constants} numbers, the network gives {found}; "
+                "make it again with examples/backbones/sidecar.py."
+            )
+
+    def draw(self, key: PRNGKey, input_shape: tuple[int, ...]) -> Weights:
+        """Constants and random weights."""
+        weights = {} if self.random_features is None else self.random_features.draw(key, self.num_frozen)
         if self.sidecar is None or self.sidecar_sha256 is None:
             return weights
         center, spread = read_constants(self.sidecar, self.sidecar_sha256, self.sha256, self.outputs)
-        if len(center) != found:
-            raise CoreshotError(
-                f"features: {self.sidecar} has constants for {len(center)} numbers, the network gives {found}; "
-                "make it again with examples/backbones/sidecar.py."
-            )
         return {**weights, "center": jnp.asarray(center), "spread": jnp.asarray(spread)}
 
     def _network(self) -> tuple[Network, str]:
@@ -165,22 +171,27 @@ class Precomputed:
     def num_frozen(self) -> int:
         return self.dimension - (self.random_features.dimension if self.random_features else 0)
 
-    def draw(self, key: PRNGKey, input_shape: tuple[int, ...]) -> Weights:
+    def check(self, input_shape: tuple[int, ...]) -> None:
         length = math.prod(input_shape)
         if length != self.num_frozen:
             raise CoreshotError(
                 f"features: vectors of {self.embedding} have length {self.num_frozen} by the study's dimension, and "
                 f"its inputs are {list(input_shape)}; make them agree."
             )
-        weights = {} if self.random_features is None else self.random_features.draw(key, length)
+        if self.sidecar is None or self.sidecar_sha256 is None:
+            return
+        constants = read_constants(self.sidecar, self.sidecar_sha256, self.sha256, (self.sidecar_output,))
+        if len(constants[0]) != length:
+            raise CoreshotError(
+                f"features: {self.sidecar} has constants for {len(constants[0])} numbers, vectors of {self.embedding} "
+                f"have {length}; take the right sidecar."
+            )
+
+    def draw(self, key: PRNGKey, input_shape: tuple[int, ...]) -> Weights:
+        weights = {} if self.random_features is None else self.random_features.draw(key, self.num_frozen)
         if self.sidecar is None or self.sidecar_sha256 is None:
             return weights
         center, spread = read_constants(self.sidecar, self.sidecar_sha256, self.sha256, (self.sidecar_output,))
-        if len(center) != length:
-            raise CoreshotError(
-                f"features: {self.sidecar} has constants for {len(center)} numbers, vectors of {self.embedding} have "
-                f"{length}; take the right sidecar."
-            )
         return {**weights, "center": jnp.asarray(center), "spread": jnp.asarray(spread)}
 
     def embed(self, weights: Weights, x: Float[np.ndarray, "n ..."]) -> Float[np.ndarray, "n frozen"]:

@@ -94,13 +94,16 @@ class Frozen:
     def _loaded(self) -> tuple[Model, Params]:
         return load_network(find_file(self.file), self.sha256)
 
-    def draw(self, key: PRNGKey, input_shape: tuple[int, ...]) -> dict[str, Array]:
-        model, params = self._loaded()
+    def check(self, input_shape: tuple[int, ...]) -> None:
+        model, _ = self._loaded()
         if math.prod(model.input_shape) != math.prod(input_shape):
             raise CoreshotError(
                 f"features: {self.file} takes inputs of {model.input_shape}, the study has {input_shape}; "
                 "name another network."
             )
+
+    def draw(self, key: PRNGKey, input_shape: tuple[int, ...]) -> dict[str, Array]:
+        _, params = self._loaded()
         return traverse_util.flatten_dict(params, sep="/")
 
     def apply(self, weights: dict[str, Array], x: Float[Array, "n ..."]) -> Float[Array, "n d"]:

@@ -56,7 +56,6 @@ class WhitenedPatches:
         return self.dimension // (2 * self.grid**2)
 
     def draw(self, key: PRNGKey, input_shape: tuple[int, ...]) -> Weights:
-        self._check(input_shape)
         key_images, key_patches = jax.random.split(key)
         public = np.asarray(draw_public_images(self.public_images, key_images, NUM_PUBLIC, input_shape))
         rows = normal_patches(key_patches, public, self.size)
@@ -72,7 +71,7 @@ class WhitenedPatches:
         center, spread = cells.mean(axis=0), float(np.sqrt(np.mean(np.var(cells, axis=0))))
         return {**weights, "center": jnp.asarray(center), "spread": jnp.asarray(spread, jnp.float32)}
 
-    def _check(self, input_shape: tuple[int, ...]) -> None:
+    def check(self, input_shape: tuple[int, ...]) -> None:
         if len(input_shape) != 3:
             raise CoreshotError(
                 f"features: whitened_patches wants images (lines, columns, channels), the study has {input_shape}; "
