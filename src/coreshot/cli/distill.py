@@ -80,7 +80,6 @@ def distill(
     Example: coreshot distill study.toml patients.csv --out site.coreset
     """
     from coreshot.data.site_settings import read_site_settings
-    from coreshot.privacy.promise import promise
     from coreshot.privacy.release_ledger import ReleaseLedger
     from coreshot.runtime.site_answers import SiteAnswers
     from coreshot.storage import PRIVATE, check_client_name
@@ -102,14 +101,20 @@ def distill(
     message = sign_message(unsigned, signer) if signer is not None else unsigned
     write_new(out, message, PRIVATE)
     _unfinished(out).unlink(missing_ok=True)
-    values = {"coreset": str(out), "client": name, "bytes": len(message), "records": points.num_points}
-    values |= {"promise": promise(agreed.releases)}
-    parts = [
-        *value_lines(values),
-        *_remarks(agreed, points.num_points, site, is_kept),
-        *_rounding(agreed, name, message),
-    ]
-    print_result({**values, "read_as": records.read_as, "is_repeated": is_kept}, as_json, parts)
+    _tell(site, out, name, message, records.read_as, is_kept, as_json)
+
+
+def _tell(
+    site: SiteAnswers, out: Path, client: str, message: bytes, read_as: str, is_kept: bool, as_json: bool
+) -> None:
+    from coreshot.privacy.promise import promise
+
+    study, num_records = site.study, site.num_records
+    values = {"coreset": str(out), "client": client, "bytes": len(message), "records": num_records}
+    values |= {"promise": promise(study.releases)}
+    remarks = _remarks(study, num_records, site, is_kept)
+    parts = [*value_lines(values), *remarks, *_rounding(study, client, message)]
+    print_result({**values, "read_as": read_as, "is_repeated": is_kept}, as_json, parts)
 
 
 def _read(study: Study, data: Path, how: SiteSettings, show_values: bool, max_memory: float | None) -> EncodedRecords:
