@@ -80,7 +80,6 @@ def distill(
     Example: coreshot distill study.toml patients.csv --out site.coreset
     """
     from coreshot.data.site_settings import read_site_settings
-    from coreshot.privacy.promise import promise
     from coreshot.privacy.release_ledger import ReleaseLedger
     from coreshot.runtime.site_answers import SiteAnswers
     from coreshot.storage import PRIVATE, check_client_name
@@ -102,17 +101,30 @@ def distill(
     message = sign_message(unsigned, signer) if signer is not None else unsigned
     write_new(out, message, PRIVATE)
     _unfinished(out).unlink(missing_ok=True)
-    values = {"coreset": str(out), "client": name, "bytes": len(message), "records": points.num_points}
+    _tell(site, study, out, name, message, records, is_kept, as_json)
+
+
+def _tell(
+    site: SiteAnswers,
+    agreement: Path,
+    out: Path,
+    client: str,
+    message: bytes,
+    records: EncodedRecords,
+    is_kept: bool,
+    as_json: bool,
+) -> None:
+    from coreshot.privacy.promise import promise
+
+    study, num_records = site.study, site.num_records
+    values = {"coreset": str(out), "client": client, "bytes": len(message), "records": num_records}
     if records.owner is not None:  # of a time to an event
         values |= {"people": len(set(records.owner.tolist()))}
-    values |= {"promise": promise(agreed.releases)}
-    parts = [
-        *value_lines(values),
-        *_remarks(agreed, points.num_points, site, is_kept),
-        *_rounding(agreed, name, message),
-    ]
+    values |= {"promise": promise(study.releases)}
+    remarks = _remarks(study, num_records, site, is_kept)
     page = out.with_suffix(".html")
-    parts.append(f"Nothing was sent. Look at it: `coreshot inspect {out} --study {study} --html {page}`")
+    look = f"Nothing was sent. Look at it: `coreshot inspect {out} --study {agreement} --html {page}`"
+    parts = [*value_lines(values), *remarks, *_rounding(study, client, message), look]
     print_result({**values, "read_as": records.read_as, "is_repeated": is_kept}, as_json, parts)
 
 

@@ -90,7 +90,7 @@ def encode_column(
     """The numbers of a column, which cells are missing, and what was found."""
     words = tuple(missing_words) + column.missing_words
     if column.embedding is not None:
-        return _encode_texts(column, column.embedding, cells, words)
+        return _encode_texts(column, column.embedding, cells, words, reading)
     if column.kind in ("category", "yes_no"):
         return _encode_choices(column, cells, where, words, reading)
     read = _read_dates(column, cells, words, reading) if column.kind == "date" else _read_numbers(cells, words, reading)
@@ -159,7 +159,7 @@ def _encode_choices(
 
 
 def _encode_texts(
-    column: Column, embedding: Embedding, cells: Cells, words: Sequence[str]
+    column: Column, embedding: Embedding, cells: Cells, words: Sequence[str], reading: Reading
 ) -> tuple[Float[np.ndarray, "n width"], Bool[np.ndarray, " n"], Finding]:
     """Vectors; each different text is embedded once, and an empty one is missing."""
     array = as_array(cells)
@@ -172,7 +172,7 @@ def _encode_texts(
     is_missing = spread(codes, [word is not None for word in missing], True, bool)
     counted = count_words(codes, [word or None for word in missing])
     read = _Read(array, codes, np.zeros(len(codes), bool), counted)
-    return vectors[codes], is_missing, _count(column, read, is_missing, is_missing, read.is_unknown)
+    return vectors[codes], is_missing, _count(column, read, is_missing, is_missing, read.is_unknown, reading.is_part)
 
 
 def _index(lookup: Lookup, value: Any) -> int:

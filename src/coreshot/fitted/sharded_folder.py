@@ -73,8 +73,8 @@ class ShardFile:
 
     def _arrays(self, prefix: str) -> dict[str, np.ndarray]:
         with self._open() as file:
-            wanted = [key for key in file.keys() if key.startswith(prefix) and not key.startswith(MESSAGE)]  # noqa: SIM118
-            return {key: file.get_tensor(key) for key in wanted}
+            wanted = [key for key in file.keys() if key.startswith(prefix)]  # noqa: SIM118
+            return {key: file.get_tensor(key) for key in wanted if not key.startswith(MESSAGE)}
 
     def _open(self) -> Any:
         try:

@@ -115,8 +115,8 @@ def linear_system(
     is_real = points.weight > 0
     x = jnp.where(is_real.reshape(-1, *[1] * (points.x.ndim - 1)), points.x, 0.0).astype(jnp.float64)
     module = model.network.build(model.num_outputs).clone(precision="float64")
-    features = module.apply({"params": params}, x, embed=True)
-    features = jnp.concatenate([features, jnp.ones((points.num_points, 1))], axis=1)
+    hidden = jnp.asarray(module.apply({"params": params}, x, embed=True))
+    features = jnp.concatenate([hidden, jnp.ones((points.num_points, 1))], axis=1)
     root = jnp.sqrt(points.weight.astype(jnp.float64))[:, None] / model.noise_scale
     return root * features, root * jnp.where(is_real[:, None], points.y, 0.0).astype(jnp.float64)
 

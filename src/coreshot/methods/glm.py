@@ -157,7 +157,10 @@ class Glm(OneRoundMethod):
             lengths = {f"class_{label}": code_length(size) for label in range(model.num_outputs)}
         if self.max_bytes is not None:
             lengths = {"moments": min(self.max_bytes, sum(lengths.values()))}
-        plain = {name: jnp.zeros(shape) for name, shape in _shapes(size, model, self.winsorise).items()}
+        plain = {
+            name: jnp.zeros(shape)
+            for name, shape in _shapes(size, self._num_logits(model), model, self.winsorise).items()
+        }
         coded = {name: jnp.zeros(length, jnp.uint8) for name, length in lengths.items()}
         return Message("glm", 0, {**coded, **plain})
 

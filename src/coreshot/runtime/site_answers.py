@@ -29,6 +29,14 @@ class SiteAnswers:
         self.share = Share(name, records, study.hash, study.agreement.task, study.releases)
 
     @property
+    def study(self) -> Study:
+        return self._study
+
+    @property
+    def num_records(self) -> int:
+        return self._own_points.num_points
+
+    @property
     def warnings(self) -> list[str]:
         """Where the site has totals, and none of them is for these records."""
         totals = self.ledger.totals()
