@@ -162,10 +162,6 @@ def load_preset(name: str, overrides: Sequence[str] = ()) -> Preset:
     overrides : sequence of str
         Changes such as "learner.bpc.num_updates=50", in TOML's notation.
 
-    Returns
-    -------
-    Preset
-
     Examples
     --------
     >>> [arm.label for arm in load_preset("demo_moons").arms]
