@@ -70,7 +70,7 @@ CASES = {
     ),
     # An update is four runs of 3 x 2 steps on 2 points, and a batch of 4; the server makes one run for each client.
     "dosfl": (DOSFL, 3 * 5 * (4 * 12 + 4), 3 * 12),
-    "fed_avg_head": ({"name": "fed_avg_head", **STEPS, **OPTIMIZERS, "features": FEATURES}, 2 * LOCAL, 0),
+    "fed_avg_head": ({"name": "fed_avg_head", **STEPS, **OPTIMIZERS, "features": FEATURES}, 0, 0),
     **{name: ({"name": name, "features": FEATURES}, 0, 0) for name in PEERS if name != "fed_avg_head"},
     "glm": ({"name": "glm", "dimension": 6}, 0, 0),
     "one_shot": ({"name": "one_shot", "learner": {"name": "random_subset", "num_points": 3}}, 0, 0),

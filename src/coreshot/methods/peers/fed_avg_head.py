@@ -50,10 +50,11 @@ class FedAvgHead(FedAvg):
         return replace(model, network=LINEAR, input_shape=(self.features.dimension,), max_shift=0)
 
     def cost(self, model: Model, clients: Sequence[int]) -> MethodCost:
-        """A client computes its features once."""
-        head = self.head_model(model)
-        operations = sum(clients) * self.features.operations(model.input_shape)
-        return replace(super().cost(head, clients), model=head, operations=operations)
+        """A client computes its features once. Steps of the head are operations, not passes of the study's network."""
+        found = super().cost(self.head_model(model), clients)
+        steps = 6 * found.passes * self.features.dimension * model.num_outputs  # forwards and backwards
+        operations = sum(clients) * self.features.operations(model.input_shape) + steps
+        return replace(found, passes=0.0, operations=operations)
 
     def init(self, key: PRNGKey, model: Model, shared_key: PRNGKey) -> HeadState:
         begun = super().init(key, self.head_model(model), shared_key)
