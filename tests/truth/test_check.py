@@ -87,7 +87,11 @@ def change(column, to):
 
 @pytest.mark.parametrize(
     ("column", "to"),
-    [("age", lambda cell: min(cell + 25, 100)), ("pressure", lambda cell: 60 + 0.5 * cell), ("age", lambda cell: 0.0)],
+    [
+        ("age", lambda cell: min(cell + 25, 100)),
+        ("pressure", lambda cell: cell + 40),
+        ("age", lambda cell: 0.0),
+    ],
 )
 def test_shifted_columns_and_other_units_are_always_noticed(federation, column, to):
     number, found = alarms(federation, change(column, to))
