@@ -20,7 +20,7 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "coreshot"
 MAX_TOP_MODULES, MAX_FILE_LINES, MAX_FUNCTION_LINES, MAX_LINE_LENGTH, MAX_IGNORES = 10, 400, 60, 120, 15
-POSTERIOR_PACKAGES = {"inference", "spectral"}  # where the two kinds of posterior live
+POSTERIOR_PACKAGES = {"inference", "spectral", "glm"}  # where the kinds of posterior live
 # Functions that may be longer, each with its reason.
 LONG_FUNCTIONS: dict[str, str] = {}
 

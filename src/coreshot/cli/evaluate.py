@@ -15,6 +15,8 @@ from coreshot.errors import CoreshotError
 
 if TYPE_CHECKING:
     from coreshot.cli.output import Part
+    from coreshot.fitted.folder import ModelFolder
+    from coreshot.fitted.model import FittedModel
     from coreshot.report.model_page import Evaluated
 
 
@@ -61,11 +63,7 @@ def evaluate(
 
     _refuse_unwritable(html, picture)
     folder = open_model(model)
-    fitted = folder.load()
-    if new_site:
-        from coreshot.fitted.new_place import at_new_place
-
-        fitted = at_new_place(fitted)
+    fitted = _load(folder, new_site)
     if fitted.study.agreement.kind == "regression" and (positive is not None or threshold is not None):
         raise CoreshotError("--positive and --threshold: are for classes, and this study predicts a number; omit them.")
     records = read_with_warnings(fitted.study, data, site_settings)
@@ -75,15 +73,21 @@ def evaluate(
     found = evaluate_model(
         fitted, records.x, records.y, clients, positive=positive, threshold=level, owner=records.owner
     )
-    written = {}
+    written = {name: str(path) for name, path in (("page", html), ("picture", picture)) if path is not None}
     if html is not None:
         write_new(html, model_page(folder, fitted, found, data.name))
-        written["page"] = str(html)
     if picture is not None:
         write_new(picture, render(found.drawing, "png"))
-        written["picture"] = str(picture)
     by_client = {name: quality.numbers() for name, quality in found.clients.items()}
     print_result({**found.overall.to_dict(), **written, "clients": by_client}, as_json, _parts(found, written))
+
+
+def _load(folder: ModelFolder, new_site: bool) -> FittedModel:
+    if not new_site:
+        return folder.load()
+    from coreshot.fitted.new_place import at_new_place
+
+    return at_new_place(folder.load())
 
 
 def _refuse_unwritable(html: Path | None, picture: Path | None) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -11,6 +11,10 @@ from coreshot.cli.options import ModelPath, SiteSettingsPath
 from coreshot.cli.output import Json, print_result, refuse_existing, write_new
 from coreshot.cli.records import read_with_warnings
 from coreshot.errors import CoreshotError
+
+if TYPE_CHECKING:
+    from coreshot.fitted.folder import ModelFolder
+    from coreshot.fitted.model import FittedModel
 
 
 def export(
@@ -50,41 +54,20 @@ def export(
 
     chosen = {"onnx": onnx, "sklearn": sklearn, "card": card}
     paths = {name: path for name, path in chosen.items() if path is not None}
-    if not paths and mlflow is None:
-        raise CoreshotError("export: say what to write: --onnx FILE, --sklearn FILE, --card FILE or --mlflow NAME.")
-    if len(set(paths.values())) < len(paths):
-        raise CoreshotError("export: two of the files have one name; give each its own.")
-    if evaluate is not None and card is None and mlflow is None:
-        raise CoreshotError("export --evaluate: what is measured goes into the card; give --card FILE too.")
-    if since is not None and card is None:
-        raise CoreshotError("export --since: what changed goes into the card; give --card FILE too.")
+    _check_choice(paths, mlflow, card, evaluate, since)
     earlier = None if since is None else _read_text(since)
     for path in paths.values():
         refuse_existing(path)
     folder = open_model(model)
     fitted = folder.load()
-    data: dict[Path, bytes] = {}
-    if onnx is not None:
-        from coreshot.fitted.onnx_file import to_onnx
-
-        data[onnx] = to_onnx(fitted)
-    if sklearn is not None:
-        from coreshot.fitted.exported_estimator import to_skops
-
-        data[sklearn] = to_skops(fitted, folder.study_file.text)
+    data = _programs(folder, fitted, onnx, sklearn)
     measured: dict[str, float] = {}
+    measures: dict[str, str] | None = None
     if evaluate is not None:
-        from coreshot.report.model_page import evaluate_model
-
-        records = read_with_warnings(fitted.study, evaluate, site_settings)
-        overall = evaluate_model(fitted, records.x, records.y, None, owner=records.owner).overall
-        measured = {one.name: one.value for one in overall.measures}
+        measured, measures = _measure(fitted, evaluate, site_settings)
     if card is not None:
         from coreshot.fitted.model_card import model_card
 
-        measures = None
-        if evaluate is not None:
-            measures = {"in short": overall.sentence, **{name: f"{value:.4g}" for name, value in measured.items()}}
         data[card] = model_card(folder, measures, evaluate.name if evaluate else "", earlier).encode()
     for path, content in data.items():
         write_new(path, content)
@@ -94,6 +77,43 @@ def export(
 
         written["mlflow run"] = log_run(folder, mlflow, measured, list(paths.values()))
     print_result(written, as_json)
+
+
+def _check_choice(
+    paths: dict[str, Path], mlflow: str | None, card: Path | None, evaluate: Path | None, since: Path | None
+) -> None:
+    if not paths and mlflow is None:
+        raise CoreshotError("export: say what to write: --onnx FILE, --sklearn FILE, --card FILE or --mlflow NAME.")
+    if len(set(paths.values())) < len(paths):
+        raise CoreshotError("export: two of the files have one name; give each its own.")
+    if evaluate is not None and card is None and mlflow is None:
+        raise CoreshotError("export --evaluate: what is measured goes into the card; give --card FILE too.")
+    if since is not None and card is None:
+        raise CoreshotError("export --since: what changed goes into the card; give --card FILE too.")
+
+
+def _programs(folder: ModelFolder, fitted: FittedModel, onnx: Path | None, sklearn: Path | None) -> dict[Path, bytes]:
+    """The model in the forms that other programs read, by file."""
+    data: dict[Path, bytes] = {}
+    if onnx is not None:
+        from coreshot.fitted.onnx_file import to_onnx
+
+        data[onnx] = to_onnx(fitted)
+    if sklearn is not None:
+        from coreshot.fitted.exported_estimator import to_skops
+
+        data[sklearn] = to_skops(fitted, folder.study_file.text)
+    return data
+
+
+def _measure(fitted: FittedModel, data: Path, site_settings: Path | None) -> tuple[dict[str, float], dict[str, str]]:
+    """As numbers, and as the card says them."""
+    from coreshot.report.model_page import evaluate_model
+
+    records = read_with_warnings(fitted.study, data, site_settings)
+    overall = evaluate_model(fitted, records.x, records.y, None, owner=records.owner).overall
+    measured = {one.name: one.value for one in overall.measures}
+    return measured, {"in short": overall.sentence, **{name: f"{value:.4g}" for name, value in measured.items()}}
 
 
 def _read_text(path: Path) -> str:

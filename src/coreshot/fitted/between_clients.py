@@ -13,7 +13,7 @@ import numpy as np
 from coreshot.data.schema import Quantity
 from coreshot.fitted.model import Contents, FittedModel
 from coreshot.glm.counts import CountLikelihood, join_sites
-from coreshot.glm.posterior import GlmPosterior
+from coreshot.glm.posterior import GlmPosterior, as_glm
 from coreshot.methods.glm import Glm, SiteMessage
 
 
@@ -27,8 +27,8 @@ class ClientDifference:
 
 def between_clients(model: FittedModel, contents: Contents) -> list[ClientDifference]:
     """Empty where the messages do not say it."""
-    posterior, method = model.posterior, model.study.method
-    if not isinstance(method, Glm) or not isinstance(posterior, GlmPosterior):
+    posterior, method = as_glm(model.posterior), model.study.method
+    if not isinstance(method, Glm) or posterior is None:
         return []
     return [_difference(model, posterior, name, contents[name]) for name in sorted(contents)]
 

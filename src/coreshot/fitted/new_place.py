@@ -7,11 +7,11 @@ from dataclasses import replace
 
 from coreshot.errors import CoreshotError
 from coreshot.fitted.model import FittedModel
-from coreshot.glm.posterior import GlmPosterior
+from coreshot.glm.posterior import as_glm
 
 
 def at_new_place(model: FittedModel) -> FittedModel:
-    posterior = model.posterior
-    if not isinstance(posterior, GlmPosterior):
+    posterior = as_glm(model.posterior)
+    if posterior is None:
         raise CoreshotError("--new-site: only a study of the method glm says how its clients differ; leave it away.")
     return replace(model, posterior=posterior.at_new_site())

@@ -187,3 +187,8 @@ def _read_new_site(head: Head, arrays: Mapping[str, np.ndarray]) -> Head | None:
     changed: dict[str, Any] = {name: np.asarray(arrays[f"new_site.{name}"]) for name in _NEW_ARRAYS}
     changed |= {name: float(arrays[f"new_site.{name}"]) for name in _NEW_NUMBERS}
     return replace(head, **changed | {"num_sites": int(changed["num_sites"])})
+
+
+def as_glm(posterior: Any) -> GlmPosterior | None:
+    """A posterior of this package, or None."""
+    return posterior if isinstance(posterior, GlmPosterior) else None

@@ -37,12 +37,12 @@ class Model:
 
     def apply(self, params: Params, x: Float[Array | np.ndarray, "n ..."]) -> Float[Array, "n outputs"]:
         """Logits, or the mean of the regression function."""
-        return self.network.build(self.num_outputs).apply({"params": params}, x)  # type: ignore[return-value]
+        return jnp.asarray(self.network.build(self.num_outputs).apply({"params": params}, x))
 
     def embed(self, params: Params, x: Float[Array | np.ndarray, "n ..."]) -> Float[Array, "n features"]:
         """The inputs of the last layer."""
         module = self.network.build(self.num_outputs)
-        return module.apply({"params": params}, x, embed=True)  # type: ignore[return-value]
+        return jnp.asarray(module.apply({"params": params}, x, embed=True))
 
     def log_prior(self, params: Params) -> Float[Array, ""]:
         # Without its constant: with d = 17,000 weights it would cost three of float32's seven digits.
