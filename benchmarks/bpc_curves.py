@@ -36,7 +36,7 @@ from coreshot.types import Coreset, Points, padded_size
 NUM_JUDGED = 4000  # records of other clients
 
 
-def _data(preset: Preset, seed: int, learn: str | None, judge: str | None) -> FederatedData:
+def clients_and_judge(preset: Preset, seed: int, learn: str | None, judge: str | None) -> FederatedData:
     if learn is None:
         return preset.task.make(seed)
     first, last = (slice(*map(int, text.split(":"))) for text in (learn, judge or learn))
@@ -114,7 +114,7 @@ def main() -> None:
     keep_compiled()
     preset = load_preset(options.preset, options.changes)
     for seed in map(int, options.seeds.split(",")):
-        data = _data(preset, seed, options.clients, options.judge)
+        data = clients_and_judge(preset, seed, options.clients, options.judge)
         chunks, seconds = _coresets(preset, options.learner, data, seed, options.flip)
         wanted = sorted({*range(0, len(chunks), options.every), len(chunks) - 1})
         curve = [(20 * chunk, *_judge(preset, options.inference, chunks[chunk], data.test, seed)) for chunk in wanted]
