@@ -53,7 +53,7 @@ def test_the_papers_notebook_runs(project, run_notebook, monkeypatch):
         "demo_regression": [
             "task.num_clients=2",
             "learner.bpc={name='noise', num_points=6, init_scale=0.5}",
-            "inference.laplace.num_steps=3",
+            "inference.converged={name='map_estimate', optimizer='adam', step_size=0.02, num_steps=3}",
         ],
     }
     monkeypatch.setattr(paper, "load_preset", lambda name: whole(name, quick[name]))

@@ -69,4 +69,4 @@ def test_public_images_have_their_shape_and_follow_from_the_key(name, channels):
 )
 def test_what_does_not_fit_is_one_sentence(settings, shape, sentence):
     with pytest.raises(CoreshotError, match=sentence):
-        WhitenedPatches(**settings).draw(KEY, shape)
+        WhitenedPatches(**settings).check(shape)

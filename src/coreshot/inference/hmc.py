@@ -56,18 +56,15 @@ class Trajectories(Protocol):
 class Hmc:
     """Hamiltonian Monte Carlo: several chains, each after a warm-up.
 
-    Parameters
-    ----------
-    step_size : float
-        Of the leapfrog integrator; the initial one if it is adapted.
-    inverse_mass : float
-        The diagonal of the inverse mass matrix, the same for all weights.
-    num_integration_steps, num_warmup, num_samples, num_chains : int
-        Leapfrog steps of a transition; transitions before and after the warm-up, for each chain.
-    target_acceptance : float, optional
-        Adapts the step size in the warm-up. None: it is fixed.
-    map_steps, map_step_size, map_batch_size
-        Of Adam before the first transition; no steps start at the initial weights.
+    Settings:
+
+    - `step_size`: Of the leapfrog integrator; the initial one if it is adapted.
+    - `inverse_mass`: The diagonal of the inverse mass matrix, the same for all weights.
+    - `num_integration_steps`, `num_warmup`, `num_samples`, `num_chains`: Leapfrog steps of a transition;
+      transitions before and after the warm-up, for each chain.
+    - `target_acceptance`: Adapts the step size in the warm-up. None: it is fixed.
+    - `map_steps`, `map_step_size`, `map_batch_size`: Of Adam before the first transition; no steps start at the
+      initial weights.
 
     Examples
     --------

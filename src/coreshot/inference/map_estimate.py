@@ -46,17 +46,14 @@ def climb(
 class MapEstimate:
     """The weights with the highest posterior density, by SGD or Adam; several of them are an ensemble.
 
-    Parameters
-    ----------
-    optimizer : {"sgd", "adam"}
-    step_size : float
-    num_steps : int
-    batch_size : int, optional
-        Points drawn for each step. None: all of them.
-    num_chains : int
-        More than one is an ensemble, each from its own start.
-    max_shift : int, optional
-        Of random shifts of images, in pixels. None: as the study says.
+    Settings:
+
+    - `optimizer`: {"sgd", "adam"}
+    - `step_size`: float
+    - `num_steps`: int
+    - `batch_size`: Points drawn for each step. None: all of them.
+    - `num_chains`: More than one is an ensemble, each from its own start.
+    - `max_shift`: Of random shifts of images, in pixels. None: as the study says.
 
     Examples
     --------

@@ -32,16 +32,12 @@ from coreshot.types import Params, PRNGKey
 class Nuts:
     """The No-U-Turn Sampler, which chooses the length of trajectories itself.
 
-    Parameters
-    ----------
-    num_warmup, num_samples, num_chains : int
-        Transitions before and after the warm-up, for each chain.
-    target_acceptance : float
-        To which the warm-up adapts the step size.
-    max_doublings : int
-        At most 2^max_doublings gradients for a transition.
-    map_steps, map_step_size
-        Of Adam before the warm-up; no steps start at the initial weights.
+    Settings:
+
+    - `num_warmup`, `num_samples`, `num_chains`: Transitions before and after the warm-up, for each chain.
+    - `target_acceptance`: To which the warm-up adapts the step size.
+    - `max_doublings`: At most 2^max_doublings gradients for a transition.
+    - `map_steps`, `map_step_size`: Of Adam before the warm-up; no steps start at the initial weights.
 
     Examples
     --------
