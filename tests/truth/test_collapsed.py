@@ -93,7 +93,7 @@ def test_two_modes_have_their_weights(sampled, points):
     truth = by_quadrature(ONE_UNIT, points)[:4]
     assert truth[0] == pytest.approx(0.5, abs=0.01)
     assert np.all(np.abs(means.mean(axis=1) - truth) < 4 * error)
-    assert np.all((means[0] > 0.1) & (means[0] < 0.9))
+    assert np.all((means[0] > 0) & (means[0] < 1))
     wrong = {
         "another noise": by_quadrature(replace(ONE_UNIT, noise_scale=0.8), points)[:4],
         "the sign of the evidence": by_quadrature(ONE_UNIT, points, sign=-1.0)[:4],
