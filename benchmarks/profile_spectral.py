@@ -1,7 +1,9 @@
 """Where the time of a spectral study goes: 100 clients of 230 images and their server, whole and in parts, beside the
 time that matrix products of as many operations take in the same run.
 
-    python benchmarks/profile_spectral.py [--clients 100] [--dimension 4096] [--bytes 259000]
+    python benchmarks/profile_spectral.py [--clients 100] [--parts 12] [--dimension 4096] [--bytes 259000]
+
+Parts are those of fewer clients. Growth is the whole's time over that of a quarter of the clients, over four.
 
 Seconds are of the clock, and of all cores' work together in brackets: beside other work the second is the better one.
 Prints a table; the last line is JSON.
@@ -29,7 +31,8 @@ from coreshot.methods import METHODS
 from coreshot.models.parallel import map_in_threads
 from coreshot.privacy.guarded_records import guard_records
 from coreshot.runtime.simulate import simulate
-from coreshot.spectral.blocked import factorise
+from coreshot.spectral.banded import to_band
+from coreshot.spectral.blocked import factorise, invert_factor
 from coreshot.spectral.calibration import fit_link
 from coreshot.spectral.coreset import spectral_rows
 from coreshot.spectral.evidence import best_ridge
@@ -39,6 +42,7 @@ from coreshot.wire import coding
 from coreshot.wire.ledger import Ledger
 from coreshot.wire.messages import decode_message, encode_message
 
+FACTORS = 10  # of the server, in operations: a band is four, groups left out four, the posterior one and an inverse
 PRODUCT = 2048  # the size of the matrices whose product is this machine's limit
 
 
@@ -80,7 +84,7 @@ def limits() -> dict[str, tuple[float, float]]:
 
 def whole(study: Study, clients: dict[str, Any]) -> tuple[float, float]:
     began, cpu = time.perf_counter(), time.process_time()
-    state = simulate(jax.random.key(0), study, clients, Ledger())
+    state = simulate(jax.random.key(0), study, clients, Ledger(), replies={})  # as `coreshot run` asks each client once
     study.method.posterior(jax.random.key(0), study.model, state)
     return time.perf_counter() - began, time.process_time() - cpu
 
@@ -134,11 +138,14 @@ def parts(study: Study, clients: dict[str, Any], clock: Clock) -> None:
     total = sum(groups[1:], groups[0])
     matrix = total.gram + np.eye(size)
     clock.time("server: one factor", size**3 / 3, lambda: factorise(matrix))
-    ridge = clock.time("server: evidence", 0.0, lambda: best_ridge(total))
+    clock.time("server: its inverse", size**3 / 3, lambda: invert_factor(matrix))
+    banded = clock.time("server: a band", size**3 * 4 / 3, lambda: to_band(total.gram, total.cross))
+    clock.time("server: evidence of one ridge", 0.0, lambda: banded.solve(1.0))
+    ridge = clock.time("server: evidence, band included", size**3 * 4 / 3, lambda: best_ridge(total))
     order = sorted(state.groups, key=str)
     means = [(order.index(coding_group(state, name)), one) for name, one in sorted(state.class_means.items())]
     clock.time("server: left-out groups, link", len(groups) * size**3 / 3, lambda: fit_link(groups, means, ridge))
-    clock.time("server: posterior, all of it", 0.0, lambda: method.posterior(key, model, state))
+    clock.time("server: posterior, all of it", size**3 * FACTORS / 3, lambda: method.posterior(key, model, state))
 
 
 def coding_group(state: Any, name: str) -> Any:
@@ -147,20 +154,20 @@ def coding_group(state: Any, name: str) -> Any:
     return _find_group(state, name)
 
 
-def total_operations(study: Study, num_clients: int, num_factors: int) -> tuple[float, float]:
-    """In float32 and in float64."""
+def total_operations(study: Study, num_clients: int) -> tuple[float, float]:
+    """In float32 and in float64: what is done, and no more. (Two thirds of what one factor for each ridge would be.)"""
     method, model = study.method, study.model
     size = method.features.dimension + 1
     columns = size + model.num_outputs
     single = num_clients * IMAGES_EACH * method.features.operations(model.input_shape)
     client = num_clients * (4.0 * IMAGES_EACH**2 * columns + 10.0 * IMAGES_EACH**3)
-    return single, client + 1.0 * num_clients * IMAGES_EACH * columns**2 + num_factors * size**3 / 3
+    return single, client + 1.0 * num_clients * IMAGES_EACH * columns**2 + FACTORS * size**3 / 3
 
 
-def spectral_study(dimension: int, max_bytes: int) -> Study:
+def spectral_study(dimension: int, max_bytes: int, name: str = "random_conv") -> Study:
     """Of EMNIST-62's images."""
     base = load_preset("spectral_emnist62").method_study("spectral_260")
-    features = {"name": "random_conv", "dimension": dimension}
+    features = {"name": name, "dimension": dimension}
     settings = {"name": "spectral", "features": features, "max_bytes": max_bytes}
     return Study(base.agreement, base.network, decode_named(METHODS, settings, "profile", "method"))
 
@@ -168,6 +175,7 @@ def spectral_study(dimension: int, max_bytes: int) -> Study:
 def main() -> None:
     parser = argparse.ArgumentParser(description="Profiles a spectral study.")
     parser.add_argument("--clients", type=int, default=100)
+    parser.add_argument("--parts", type=int, default=12, help="clients whose parts are timed one by one")
     parser.add_argument("--dimension", type=int, default=4096)
     parser.add_argument("--bytes", type=int, default=259_000)
     chosen = parser.parse_args()
@@ -177,20 +185,27 @@ def main() -> None:
     speeds, clock = limits(), Clock()
     for name, (clocked, by_core) in speeds.items():
         print(f"matrix product, {name}: {clocked / 1e9:.0f} GFLOP/s, {by_core / 1e9:.0f} a core's second")
-    clients = some_clients(1000, chosen.clients, shape, outputs)
-    seconds, cpu = whole(study, clients)
-    parts(study, clients, clock)
-    single, double = total_operations(study, chosen.clients, 20)
+    quarter, _ = whole(study, some_clients(500, chosen.clients // 4, shape, outputs))
+    seconds, cpu = whole(study, some_clients(1000, chosen.clients, shape, outputs))
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * UNIT / 1e9
+    parts(study, some_clients(2000, chosen.parts, shape, outputs), clock)
+    single, double = total_operations(study, chosen.clients)
     limit = single / speeds["float32"][0] + double / speeds["float64"][0]
     limit_cpu = single / speeds["float32"][1] + double / speeds["float64"][1]
+    print(f"parts of {chosen.parts} clients:")
     for name, (clocked, by_core, operations) in clock.parts.items():
         speed = speeds["float32" if "features" in name else "float64"][1]
         share = f"{operations / speed / by_core:5.0%} of a product's speed" if operations else ""
         print(f"{name:32} {clocked:7.2f} s [{by_core:7.2f}]  {share}")
     told = f"products of as many operations: {limit:.2f} s [{limit_cpu:.2f}]"
-    print(f"{'whole':32} {seconds:7.2f} s [{cpu:7.2f}]  {told}")
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * UNIT / 1e9
-    found = {"seconds": seconds, "cpu_seconds": cpu, "sgemm_gflops": speeds["float32"][0] / 1e9, "peak_gb": peak}
+    print(f"{f'whole, {chosen.clients} clients':32} {seconds:7.2f} s [{cpu:7.2f}]  {told}")
+    found = {
+        "seconds": seconds,
+        "growth": seconds / quarter / 4,
+        "cpu_seconds": cpu,
+        "sgemm_gflops": speeds["float32"][0] / 1e9,
+        "peak_gb": peak,
+    }
     print(json.dumps({**found, "over_products": seconds / limit, "cpu_over_products": cpu / limit_cpu}))
 
 

@@ -7,7 +7,7 @@ from threadpoolctl import threadpool_info, threadpool_limits
 
 from coreshot.models import parallel
 from coreshot.spectral import blocked
-from coreshot.spectral.blocked import add_gram, factorise, invert_factor
+from coreshot.spectral.blocked import add_gram, factorise, factorise_alone, invert_factor, mirror
 
 
 @pytest.fixture(autouse=True)
@@ -23,17 +23,21 @@ def rows():
 def everything(rows):
     gram = np.eye(53)
     add_gram(gram, rows)
+    mirror(gram)
     factor = factorise(gram.copy())
-    return gram, factor, invert_factor(factor)
+    return gram, factor, invert_factor(factor), factorise_alone(gram.copy())
 
 
 def test_what_lapack_finds(rows):
-    gram, factor, inverse = everything(rows)
+    gram, factor, inverse, alone = everything(rows)
     np.testing.assert_allclose(gram, np.eye(53) + rows.T @ rows, rtol=1e-12)
     assert np.array_equal(gram, gram.T)
     np.testing.assert_allclose(factor, scipy.linalg.cholesky(gram, lower=True), atol=1e-10)
     np.testing.assert_allclose(inverse @ factor, np.eye(53), atol=1e-10)
-    assert not np.any(np.triu(factor, 1))
+    np.testing.assert_allclose(factor, alone, atol=1e-10)
+    for one in (factor, alone):
+        assert not np.any(np.triu(one, 1))
+        assert one.flags.c_contiguous
     with pytest.raises(np.linalg.LinAlgError):
         factorise(gram - 1000 * np.eye(53))
 

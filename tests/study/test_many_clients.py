@@ -9,6 +9,7 @@ import tomli_w
 
 from coreshot.api import distill
 from coreshot.errors import CoreshotError
+from coreshot.fitted import shard_workers
 from coreshot.fitted.folder import change, merge, open_model, write_model
 from coreshot.fitted.model import compare_clients, fit, read_messages
 from coreshot.fitted.sharded_folder import write_part
@@ -69,6 +70,22 @@ def test_who_comes_and_who_leaves(many, tmp_path):
     change(open_model(tmp_path / "late"), {}, ["site-3"])
     assert contents(tmp_path / "late") == fewer
     assert fewer.keys() != whole.keys(), "negative control"
+
+
+def test_shards_of_several_processes(many, tmp_path, monkeypatch):
+    alone = write(many, tmp_path / "alone", many.messages)
+    monkeypatch.setattr(shard_workers, "MESSAGES_EACH", 4)
+    monkeypatch.setattr(shard_workers, "num_cores", lambda: 2)
+    counted = []
+    monkeypatch.setattr(shard_workers, "_ask", lambda *job, ask=shard_workers._ask: counted.append(1) or ask(*job))
+    # Their program has 64 groups: the number of a group is not its business.
+    assert write(many, tmp_path / "together", many.messages) == alone
+    assert counted, "the worker did nothing"
+    header, arrays = unpack(many.messages["site-0"])
+    bad = pack({**header, "client": "other"}, {**arrays, "loss": np.asarray([-1.0], np.float32)})
+    with pytest.raises(CoreshotError, match=r"client other.* out of range"):
+        write_model(tmp_path / "new", many.file, {**many.messages, "other": bad}, None, "mass", 0)
+    assert not (tmp_path / "new").exists()
 
 
 def test_down_to_few_clients_and_back(many, tmp_path):

@@ -45,7 +45,7 @@ from coreshot.fitted.sharded_folder import (
     has_shards,
     in_shards,
     read_parts,
-    write_shard,
+    write_shards,
 )
 from coreshot.glm.received import group_number
 from coreshot.inference.protocol import Inference
@@ -216,16 +216,11 @@ def write_sharded(
     roster: Roster | None = None,
 ) -> FittedModel:
     """The same of many clients; kept are the shards that stay as they are."""
-    study, files = study_file.study, list[ShardFile]()
+    study, every = study_file.study, in_shards(coresets)
     try:
-        for number, names in sorted(in_shards(coresets).items()):
-            if number in kept:
-                files.append(kept[number])
-                continue
-            messages = {name: coresets[name] for name in names}
-            if roster is not None:
-                check_senders(messages.values(), roster)
-            files.append(write_shard(path, study, number, messages, write_bytes))
+        new = {number: names for number, names in every.items() if number not in kept}
+        made = write_shards(path, study, new, coresets, roster)
+        files = [kept.get(number) or made[number] for number in sorted(every)]
         fitted = fit_files(study, files)
     except CoreshotError:
         _undo(path)

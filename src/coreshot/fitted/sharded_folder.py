@@ -29,6 +29,7 @@ from coreshot.errors import CoreshotError
 from coreshot.fitted.model import FittedModel, digest
 from coreshot.fitted.near_copies import near_copies_of
 from coreshot.fitted.posterior_file import posterior_bytes
+from coreshot.fitted.shard_workers import make_side_by_side
 from coreshot.glm.received import SiteMessage, are_pooled, group_number
 from coreshot.glm.shard import Facts, Shard
 from coreshot.methods.glm import Glm
@@ -111,9 +112,9 @@ def in_shards(messages: Messages) -> dict[int, list[str]]:
     return found
 
 
-def write_shard(folder: Path, study: Study, number: int, messages: Messages, write: Write) -> ShardFile:
+def shard_bytes(study: Study, messages: Messages) -> bytes:
     """Read, check and add the messages of one shard; messages are in the order of names."""
-    method, terms, releases = _method(study), study.hash, study.releases
+    method, terms, releases = method_of(study), study.hash, study.releases
 
     def decoded() -> Iterable[tuple[str, Message, bytes]]:
         for name, data in messages.items():
@@ -123,11 +124,28 @@ def write_shard(folder: Path, study: Study, number: int, messages: Messages, wri
     shard = shard_of(method, study.model, decoded(), study.check_claim)
     stored = {MESSAGE + name: np.frombuffer(data, np.uint8) for name, data in messages.items()}
     arrays = {name: np.asarray(array, order="C") for name, array in shard.arrays().items()}
-    data = safetensors.numpy.save({**arrays, **stored})
-    path = folder / "shards" / f"{number:02d}-{hashlib.sha256(data).hexdigest()[:16]}.safetensors"
-    if not path.is_file():
-        write(path, data, PRIVATE)
-    return ShardFile(path)
+    return safetensors.numpy.save({**arrays, **stored})
+
+
+def write_shards(
+    folder: Path, study: Study, shards: Mapping[int, Sequence[str]], messages: Messages, roster: Roster | None
+) -> dict[int, ShardFile]:
+    """Those of these numbers, each of the clients with these names."""
+
+    def read(number: int) -> Messages:
+        own = {name: messages[name] for name in shards[number]}
+        if roster is not None:
+            check_senders(own.values(), roster)
+        return own
+
+    def write(number: int, data: bytes) -> ShardFile:
+        path = folder / "shards" / f"{number:02d}-{hashlib.sha256(data).hexdigest()[:16]}.safetensors"
+        if not path.is_file():
+            write_bytes(path, data, PRIVATE)
+        return ShardFile(path)
+
+    num_messages = sum(len(names) for names in shards.values())
+    return make_side_by_side(study, sorted(shards), num_messages, read, shard_bytes, write)
 
 
 @dataclass(frozen=True)
@@ -141,7 +159,7 @@ class Fitted:
 
 def fit_files(study: Study, files: Sequence[ShardFile]) -> Fitted:
     """The model of these shards, in the order of their numbers."""
-    method, model = _method(study), study.model
+    method, model = method_of(study), study.model
     sums, samples, losses, digests = list[ShardSums](), list[np.ndarray](), list[np.ndarray](), list[np.ndarray]()
     for file in files:
         shard = file.shard(model.num_outputs)
@@ -205,7 +223,7 @@ def _refuse_copies(names: Sequence[str], digests: np.ndarray) -> None:
             )
 
 
-def _method(study: Study) -> Glm:
+def method_of(study: Study) -> Glm:
     if not isinstance(study.method, Glm):
         raise CoreshotError("fit: only a study of the method glm has sums in shards; fit it in one piece.")
     return study.method
@@ -215,17 +233,11 @@ def write_part(
     folder: Path, study: Study, messages: Messages, part: int, num_parts: int, roster: Roster | None
 ) -> list[ShardFile]:
     """The shards of one part, for `merge`: a part has whole shards, so nothing is added twice and in another order."""
-    _method(study)
-    found = list[ShardFile]()
-    for number, names in sorted(in_shards(messages).items()):
-        if number % num_parts == part:
-            own = {name: messages[name] for name in names}
-            if roster is not None:
-                check_senders(own.values(), roster)
-            found.append(write_shard(folder, study, number, own, write_bytes))
-    if not found:
+    method_of(study)
+    own = {number: names for number, names in in_shards(messages).items() if number % num_parts == part}
+    if not own:
         raise CoreshotError("fit --partial: no client's name falls into this part; use fewer parts.")
-    return found
+    return list(write_shards(folder, study, own, messages, roster).values())
 
 
 def copy_shard(file: ShardFile, folder: Path, study: Study, write: Write) -> ShardFile:

@@ -200,19 +200,19 @@ class ClassLikelihood:
 
 
 def stack(sites: Sequence[SiteClasses]) -> ClassLikelihood:
-    cells, matrices = [], []
+    parts = list[tuple[np.ndarray, ...]]()
     num_matrices = 0
     for site in sites:
         targets = np.eye(site.num_classes)[:, -site.correction.shape[1] :]
-        common = len(site.covariances) == 1
-        for cell in np.flatnonzero(site.sizes > MIN_CLASS_SHARE * np.max(site.sizes)):
-            label = site.labels[cell]
-            cells.append((site.sizes[cell], targets[label], site.means[cell], num_matrices + (0 if common else label)))
-        matrices.append(site.covariances)
+        kept = np.flatnonzero(site.sizes > MIN_CLASS_SHARE * np.max(site.sizes))
+        labels = site.labels[kept]
+        which = num_matrices + (labels if len(site.covariances) > 1 else 0 * labels)
+        parts.append((site.sizes[kept], targets[labels], site.means[kept], which))
         num_matrices += len(site.covariances)
-    sizes, targets, means, which = (np.asarray(part) for part in zip(*cells, strict=True))
+    sizes, targets, means, which = (np.concatenate(part) for part in zip(*parts, strict=True))
     correction = np.sum([site.correction for site in sites], axis=0)
-    return ClassLikelihood(sizes, targets, means, which, np.concatenate(matrices), correction)
+    covariances = np.concatenate([site.covariances for site in sites])
+    return ClassLikelihood(sizes, targets, means, which, covariances, correction)
 
 
 def _expect(

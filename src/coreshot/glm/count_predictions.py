@@ -7,7 +7,6 @@ Poisson by what the posterior leaves open, and by how sites differ where the sit
 from __future__ import annotations
 
 import numpy as np
-import scipy.stats
 from jaxtyping import Float
 
 from coreshot.glm.counts import LARGEST_LOG_RATE, to_counts
@@ -30,6 +29,8 @@ def log_prob_of_counts(
     y: Scores, mean: Scores, variance: Scores, of_site: float, largest_count: float
 ) -> Float[np.ndarray, " n"]:
     """As a density on the study's scale, so that in units of the file it is the probability of the count."""
+    import scipy.stats  # takes a quarter of a second, and only counts need it
+
     rate, spread = _rate(mean, of_site), _relative_variance(variance)
     successes = 1 / np.maximum(spread, SMALLEST_VARIANCE)
     counts = np.maximum(to_counts(y, largest_count), 0.0)
@@ -42,6 +43,8 @@ def count_interval(
     mean: Float[np.ndarray, " n"], deviation: Float[np.ndarray, " n"], level: float
 ) -> tuple[np.ndarray, np.ndarray]:
     """The central interval of counts with these means and deviations, in counts."""
+    import scipy.stats
+
     rate = np.maximum(mean, 1e-9)
     successes = rate**2 / np.maximum(deviation**2 - rate, 1e-6 * rate)
     share = successes / (successes + rate)

@@ -1,4 +1,4 @@
-"""The parent's handle of a worker process (`runtime.worker_main`), and the frames between the two.
+"""The parent's handle of a worker process (such as `runtime.worker_main`), and the frames between the two.
 
 It imports nothing heavy; only the child process does.
 """
@@ -33,7 +33,8 @@ def read_frame(file: IO[bytes]) -> tuple[dict[str, Any], list[bytes]] | None:
 class Worker:
     """A process that is started when there is work, and again after it was stopped."""
 
-    def __init__(self) -> None:
+    def __init__(self, program: str = "coreshot.runtime.worker_main") -> None:
+        self._program = program
         self._process: subprocess.Popen[bytes] | None = None
 
     def ask(
@@ -45,7 +46,7 @@ class Worker:
         """The answer to the job that is written, or why there is none."""
         if self._process is None:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "coreshot.runtime.worker_main"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+                [sys.executable, "-m", self._program], stdin=subprocess.PIPE, stdout=subprocess.PIPE
             )
         process, is_late = self._process, threading.Event()
         assert process.stdin is not None

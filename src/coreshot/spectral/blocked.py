@@ -22,24 +22,32 @@ Matrix = Float[np.ndarray, "n n"]
 
 
 def add_gram(total: Matrix, rows: Float[np.ndarray, "rows n"]) -> None:
-    """total += rows^T rows, in place; total stays symmetric to the last bit."""
-    parts = _parts(len(total))
+    """total += rows^T rows, in place, of the blocks on and below the diagonal: `mirror` makes the others."""
+    parts = parts_of(len(total))
 
     def add(pair: tuple[int, int]) -> None:
         own, other = parts[pair[0]], parts[pair[1]]
-        product = rows[:, own].T @ rows[:, other]
-        total[own, other] += product
-        if own != other:
-            total[other, own] += product.T
+        total[own, other] += rows[:, own].T @ rows[:, other]
 
-    _each(add, [(i, j) for i in range(len(parts)) for j in range(i + 1)])
+    each(add, [(i, j) for i in range(len(parts)) for j in range(i + 1)])
+
+
+def mirror(total: Matrix) -> None:
+    """Copy the blocks below the diagonal to their places above it."""
+    parts = parts_of(len(total))
+
+    def copy(pair: tuple[int, int]) -> None:
+        own, other = parts[pair[0]], parts[pair[1]]
+        total[other, own] = total[own, other].T
+
+    each(copy, [(i, j) for i in range(len(parts)) for j in range(i)])
 
 
 def factorise(matrix: Matrix) -> Matrix:
     """The lower Cholesky factor. The matrix may be overwritten."""
     if len(matrix) <= BLOCK:
         return scipy.linalg.cholesky(matrix, lower=True, overwrite_a=True, check_finite=False)
-    parts = _parts(len(matrix))
+    parts = parts_of(len(matrix))
     for k, own in enumerate(parts):
         matrix[own, own] = scipy.linalg.cholesky(matrix[own, own], lower=True, check_finite=False)
         inverse = _invert(matrix[own, own])
@@ -53,16 +61,22 @@ def factorise(matrix: Matrix) -> Matrix:
         below = range(k + 1, len(parts))
         for i in range(k):
             matrix[parts[i], own] = 0.0
-        _each(solve, below)
-        _each(update, [(i, j) for i in below for j in range(k + 1, i + 1)])
+        each(solve, below)
+        each(update, [(i, j) for i in below for j in range(k + 1, i + 1)])
     return matrix
+
+
+def factorise_alone(matrix: Matrix) -> Matrix:
+    """The same by LAPACK in one thread, for several that are made side by side."""
+    turned = np.ascontiguousarray(matrix).T  # a symmetric matrix; LAPACK wants columns that lie together
+    return scipy.linalg.cholesky(turned, lower=False, overwrite_a=True, check_finite=False).T
 
 
 def invert_factor(factor: Matrix) -> Matrix:
     """The inverse of a lower triangular matrix."""
     if len(factor) <= BLOCK:
         return _invert(factor)
-    parts, found = _parts(len(factor)), np.zeros_like(factor)
+    parts, found = parts_of(len(factor)), np.zeros_like(factor)
     diagonal = [_invert(factor[own, own]) for own in parts]
 
     def column(j: int) -> None:
@@ -72,7 +86,7 @@ def invert_factor(factor: Matrix) -> Matrix:
             between = slice(own.start, parts[i].start)
             found[parts[i], own] = -diagonal[i] @ (factor[parts[i], between] @ found[between, own])
 
-    _each(column, range(len(parts)))
+    each(column, range(len(parts)))
     return found
 
 
@@ -80,9 +94,9 @@ def _invert(factor: Matrix) -> Matrix:
     return scipy.linalg.solve_triangular(factor, np.eye(len(factor)), lower=True, check_finite=False)
 
 
-def _parts(size: int) -> list[slice]:
+def parts_of(size: int) -> list[slice]:
     return [slice(first, min(first + BLOCK, size)) for first in range(0, size, BLOCK)]
 
 
-def _each(function: Callable[[Item], None], items: Iterable[Item]) -> None:
+def each(function: Callable[[Item], None], items: Iterable[Item]) -> None:
     map_in_threads(function, items)

@@ -28,6 +28,8 @@ import scipy.optimize
 import scipy.special
 from jaxtyping import Float, Int
 
+from coreshot.models.parallel import map_in_threads
+from coreshot.spectral.blocked import factorise_alone
 from coreshot.spectral.coreset import Moments
 from coreshot.spectral.evidence import solve_ridge
 from coreshot.spectral.received import ReceivedRows
@@ -161,15 +163,19 @@ def score_held_out(groups: Sequence[Moments], ridge: float) -> HeldOutScores:
     """A single group is scored under its own head, which makes it overconfident: there is no other data."""
     total = sum(groups[1:], groups[0])
     present = [index for index, group in enumerate(groups) if group.num_examples > 0.5]
-    outputs, heads, variance = total.num_outputs, {}, 0.0
-    second, sums, products = (np.zeros((outputs, outputs)) for _ in range(3))
-    for index in present:
-        solution = solve_ridge(total - groups[index] if len(present) > 1 else total, ridge)
-        heads[index] = head = solution.mean
-        variance += solution.noise_variance * _sum_leverage(solution.factor, groups[index].gram)
-        second += head.T @ groups[index].gram @ head
-        sums += class_sums(groups[index]).T @ head
-        products += label_products(groups[index])
+
+    def scored(index: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, float]:
+        own = groups[index]
+        solution = solve_ridge(total - own if len(present) > 1 else total, ridge, factorise_alone)
+        head, products = solution.mean, own.gram @ solution.mean
+        variance = solution.noise_variance * _sum_leverage(solution.factor, own.gram)
+        return head, head.T @ products, class_sums(own).T @ head, variance
+
+    found = map_in_threads(scored, present)
+    heads = {index: head for index, (head, *_) in zip(present, found, strict=True)}
+    second, sums = np.sum([one[1] for one in found], axis=0), np.sum([one[2] for one in found], axis=0)
+    products = np.sum([label_products(groups[index]) for index in present], axis=0)
+    variance = sum(one[3] for one in found)
     means = np.linalg.pinv(products, MIN_CLASS_SHARE, hermitian=True) @ sums
     return HeldOutScores(
         np.maximum(np.diag(products), 0.0),

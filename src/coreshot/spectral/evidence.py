@@ -12,6 +12,7 @@ MacKay, "Bayesian Interpolation", Neural Computation 1992.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,6 +20,7 @@ import scipy.linalg
 import scipy.optimize
 from jaxtyping import Float
 
+from coreshot.spectral.banded import to_band
 from coreshot.spectral.blocked import factorise
 from coreshot.spectral.coreset import Moments
 
@@ -38,22 +40,25 @@ class Solution:
     log_evidence: float
 
 
-def solve_ridge(moments: Moments, ridge: float) -> Solution:
+def solve_ridge(moments: Moments, ridge: float, factor_of: Callable[[np.ndarray], np.ndarray] = factorise) -> Solution:
     """In closed form. The evidence is maximised over the noise: sigma^2 = (|Y|^2 - tr W^T B) / (N outputs)."""
     matrix = moments.gram.copy()
     np.fill_diagonal(matrix, np.diag(matrix) + ridge)
-    factor = factorise(matrix)
+    factor = factor_of(matrix)
     mean = solve_factored(factor, moments.cross)
+    log_det = 2 * float(np.sum(np.log(np.diag(factor))))
+    return Solution(
+        mean, factor, ridge, *_noise_and_evidence(moments, ridge, log_det, float(np.sum(mean * moments.cross)))
+    )
+
+
+def _noise_and_evidence(moments: Moments, ridge: float, log_det: float, explained: float) -> tuple[float, float]:
+    """sigma^2 and the log evidence, from log det A and tr W^T B."""
     count = moments.num_examples * moments.num_outputs
     # The residual may be 0 or negative: by rounding, or if rows leave out more of the labels than of the features.
-    noise_variance = (
-        max(moments.label_energy - float(np.sum(mean * moments.cross)), 1e-9 * moments.label_energy + 1e-300) / count
-    )
-    log_det = 2 * np.sum(np.log(np.diag(factor)))
+    noise_variance = max(moments.label_energy - explained, 1e-9 * moments.label_energy + 1e-300) / count
     complexity = moments.num_outputs * (log_det - moments.dimension * np.log(ridge))
-    return Solution(
-        mean, factor, ridge, noise_variance, -0.5 * (complexity + count * (np.log(2 * np.pi * noise_variance) + 1))
-    )
+    return noise_variance, -0.5 * (complexity + count * (np.log(2 * np.pi * noise_variance) + 1))
 
 
 def solve_factored(factor: Float[np.ndarray, "d d"], cross: Float[np.ndarray, "d outputs"]) -> np.ndarray:
@@ -68,11 +73,17 @@ def maximize_evidence(moments: Moments) -> Solution:
 
 
 def best_ridge(moments: Moments) -> float:
-    """By Brent's method on the ridge's logarithm; each step is a factorisation."""
+    """By Brent's method on the ridge's logarithm; the matrix is turned into a band once, for all steps."""
+    banded = to_band(moments.gram, moments.cross)
+
+    def loss(log_ridge: float) -> float:
+        ridge = float(np.exp(log_ridge))
+        return -_noise_and_evidence(moments, ridge, *banded.solve(ridge))[1]
+
     scale = float(np.trace(moments.gram)) / moments.dimension
     low, high = np.log(scale * RIDGES[0]), np.log(scale * RIDGES[1])
     found = scipy.optimize.minimize_scalar(
-        lambda log_ridge: -solve_ridge(moments, float(np.exp(log_ridge))).log_evidence,
+        loss,
         bounds=(low, high),
         method="bounded",
         options={"xatol": RIDGE_TOLERANCE, "maxiter": MAX_EVALUATIONS},

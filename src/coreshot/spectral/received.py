@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float
 
-from coreshot.spectral.blocked import add_gram
+from coreshot.spectral.blocked import add_gram, mirror
 from coreshot.spectral.coreset import Moments
 
 ROWS_AT_ONCE = 2048  # that are multiplied together
@@ -72,4 +72,5 @@ def sum_moments(parts: Iterable[ReceivedRows], start: Moments | None = None) -> 
     assert joint is not None
     if waiting:
         add_gram(joint, np.concatenate(waiting))
+    mirror(joint)
     return Moments(joint, count, num_outputs)

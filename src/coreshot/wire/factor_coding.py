@@ -86,8 +86,8 @@ def _decode(data: bytes, num_columns: int) -> Float[np.ndarray, "n n"]:
     if found != num_columns or found > MAX_COLUMNS:
         raise ValueError(f"it has {found} columns, where {num_columns} are expected")
     exponents, offset = np.frombuffer(data, np.int8, found, 3).astype(np.int64), 3 + found
-    rows, columns = _upper_places(found)
-    groups = _group_borders(len(rows))
+    places, columns = _upper_places(found)
+    groups = _group_borders(len(places))
     if num_groups != len(groups):
         raise ValueError(f"it has {num_groups} groups, where {len(groups)} are expected")
     histograms = []
@@ -101,22 +101,23 @@ def _decode(data: bytes, num_columns: int) -> Float[np.ndarray, "n n"]:
     (num_words,) = struct.unpack_from("<I", data, offset)
     words = np.frombuffer(data, "<u4", num_words, offset + 4).astype(np.uint32)
     coder = constriction.stream.queue.RangeDecoder(words) if num_words else None
-    lengths = np.zeros(len(rows), np.int64)
+    lengths = np.zeros(len(places), np.int64)
     for (first, last), counts in zip(groups, histograms, strict=True):
         if len(counts) > 1:  # a single length needs no code
             if coder is None:
                 raise ValueError("there is a histogram and no code")
             lengths[first:last] = coder.decode(_model(counts), last - first)
     levels = _unpack_bits(np.frombuffer(data, np.uint8, offset=offset + 4 + 4 * num_words), lengths)
-    factor = np.zeros((found, found))
-    factor[rows, columns] = levels * (2.0**exponents)[columns]
-    return factor
+    factor = np.zeros(found * found)
+    factor[places] = levels * (2.0**exponents)[columns]
+    return factor.reshape(found, found)
 
 
 @lru_cache(maxsize=8)
 def _upper_places(size: int) -> tuple[Int[np.ndarray, " n"], Int[np.ndarray, " n"]]:
+    """Of an upper triangle: places in the whole matrix, row after row, and columns."""
     rows, columns = np.triu_indices(size)
-    return rows, columns
+    return rows * size + columns, columns
 
 
 def _group_borders(size: int) -> list[tuple[int, int]]:
