@@ -5,7 +5,7 @@
 scikit-learn: RBFSampler and RidgeClassifier, or RidgeClassifierCV over ten ridges, on all records pooled. random_vector
 are the same features as RBFSampler's, random Fourier features of the inputs; random_conv, for images, takes 20 to 40
 times as many operations. coreshot chooses its ridge by evidence and calibrates probabilities, so the second is the like
-of it; and its clients compress what they send, which pooling need not.
+of it. Its clients code what they send to --bytes, which pooling need not; and once more with all rows as float32.
 
 AFL (He et al., "AFL: A Single-Round Analytic Approach for Federated Learning with Pre-trained Models", CVPR 2025) adds
 clients one after the other: with C_u = X_u^T X_u + r I and W_u the client's own solution, the aggregate of u and v has
@@ -95,9 +95,13 @@ def main() -> None:
         method.posterior(key, study.model, state)
         return state
 
-    ours(some_clients(0, 4, shape, outputs))  # compiles
-    clients = some_clients(1000, chosen.clients, shape, outputs)
-    state, whole = timed("coreshot, clients and server", lambda: ours(clients))
+    clients, found = some_clients(1000, chosen.clients, shape, outputs), {}
+    for name, limit in (("rows", None), ("coreshot", chosen.bytes)):
+        study = spectral_study(chosen.dimension, limit, chosen.features)
+        method = study.method
+        ours(some_clients(0, 4, shape, outputs))  # compiles
+        told = "float32 rows" if limit is None else f"coded to {limit:,} bytes"
+        state, found[name] = timed(f"coreshot, {told}", lambda: ours(clients))
     x = np.concatenate([np.asarray(points.x).reshape(points.num_points, -1) for points in clients.values()])
     y = np.concatenate([np.argmax(np.asarray(points.y), axis=1) for points in clients.values()])
     sampler = RBFSampler(n_components=chosen.dimension, random_state=0)
@@ -109,8 +113,7 @@ def main() -> None:
     crosses = [groups[place % len(groups)].cross for place in range(chosen.clients)]
     _, server = timed("coreshot, server", lambda: method.posterior(key, study.model, state))
     _, afl = timed("AFL's law, of as many matrices", lambda: aggregate(grams, crosses, 1.0))
-    found = {"coreshot": whole, "ridge": sampling + plain, "ridge_cv": sampling + chosen_ridge}
-    found |= {"server": server, "afl": afl}
+    found |= {"ridge": sampling + plain, "ridge_cv": sampling + chosen_ridge, "server": server, "afl": afl}
     if chosen.afl:
         found["afl_official"] = timed("AFL's own code", official(chosen.afl, grams, crosses, 1.0))[1]
     print(json.dumps(found))

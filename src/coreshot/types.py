@@ -36,8 +36,11 @@ class Points:
         return replace(self, weight=weight)
 
 
-def make_points(x: Any, y: Any) -> Points:
-    """Points of weight one."""
+def make_points(x: Any, y: Any, on_device: bool = True) -> Points:
+    """Points of weight one. Without on_device, arrays are NumPy's: what has no use for others keeps no copies."""
+    if not on_device:
+        arrays: list[Any] = [np.asarray(x, np.float32), np.asarray(y, np.float32), np.ones(len(x), np.float32)]
+        return Points(*arrays)
     x, y = jnp.asarray(x, jnp.float32), jnp.asarray(y, jnp.float32)
     # numpy makes the ones: jnp.ones would compile for each size anew, and clients have many sizes.
     return Points(x, y, jnp.asarray(np.ones(x.shape[0], np.float32), jnp.float32))

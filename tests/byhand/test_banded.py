@@ -1,15 +1,21 @@
 """A matrix as a band: determinant and solutions are those of the matrix, whatever the width, the blocks and the
 cores."""
 
+from functools import partial
+
+import jax
 import numpy as np
 import pytest
+import scipy.linalg
 from threadpoolctl import threadpool_limits
 
-from coreshot.models import parallel
 from coreshot.spectral import banded, blocked
 from coreshot.spectral.banded import to_band
+from coreshot.spectral.calibration import ClassMeans
 from coreshot.spectral.coreset import Moments
-from coreshot.spectral.evidence import best_ridge, solve_ridge
+from coreshot.spectral.evidence import best_ridge
+from coreshot.spectral.features import RandomVector, feature_map
+from coreshot.spectral.posterior import fit_posterior
 
 
 @pytest.fixture(scope="module")
@@ -46,20 +52,49 @@ def test_a_matrix_that_is_a_band_already(monkeypatch):
         assert explained == pytest.approx(np.sum(np.linalg.solve(matrix + 0.5 * np.eye(9), np.ones((9, 2)))))
 
 
+class ByFactor:
+    """A Cholesky factor for each ridge, as it was before."""
+
+    def __init__(self, gram, cross):
+        self.gram, self.cross = gram, cross
+
+    def solve(self, ridge):
+        factor = scipy.linalg.cholesky(self.gram + ridge * np.eye(len(self.gram)), lower=True)
+        solution = scipy.linalg.cho_solve((factor, True), self.cross)
+        return float(2 * np.sum(np.log(np.diag(factor)))), float(np.sum(solution * self.cross))
+
+
 def test_the_ridge_is_the_one_that_factors_would_find(moments, monkeypatch):
-    """The search, with a Cholesky factor at each step: as it was before."""
     monkeypatch.setattr(banded, "BAND", 8)
     by_band = best_ridge(moments)
-
-    class ByFactor:
-        def solve(self, ridge):
-            solution = solve_ridge(moments, ridge)
-            log_det = 2 * np.sum(np.log(np.diag(solution.factor)))
-            return float(log_det), float(np.sum(solution.mean * moments.cross))
-
-    monkeypatch.setattr("coreshot.spectral.evidence.to_band", lambda gram, cross: ByFactor())
+    other = best_ridge(moments - Moments(0.5 * moments.joint, 0.0, 3))
+    monkeypatch.setattr("coreshot.spectral.evidence.to_band", ByFactor)
     assert by_band == pytest.approx(best_ridge(moments), rel=1e-6)
-    assert by_band != pytest.approx(best_ridge(moments - Moments(0.5 * moments.joint, 0.0, 3)), rel=1e-2), "control"
+    assert other != pytest.approx(by_band, rel=1e-2), "negative control"
+
+
+def test_probabilities_are_those_of_a_fit_by_factors(monkeypatch):
+    """Four clients, three classes: ridge, heads of left-out groups, link and posterior."""
+    monkeypatch.setattr(banded, "BAND", 8)
+    monkeypatch.setattr(blocked, "BLOCK", 16)
+    drawn, draws = feature_map(RandomVector(dimension=90), jax.random.key(0), (5,)), np.random.default_rng(0)
+    x = draws.normal(size=(400, 5)).astype(np.float32)
+    labels = np.argmax(x[:, :3] + 0.5 * draws.normal(size=(400, 3)), axis=1)
+    features, y = drawn(x), np.eye(3)[labels] - 1 / 3
+    groups = [Moments.from_rows(features[part::4], y[part::4], 100) for part in range(4)]
+    means = [(index, ClassMeans.from_moments(group)) for index, group in enumerate(groups)]
+
+    def fitted(factor=1.0):
+        found = fit_posterior(drawn, "classification", groups, means, ridge=None, ridge_factor=factor)
+        return np.asarray(found.predict(judged).mean)
+
+    judged = draws.normal(size=(300, 5)).astype(np.float32)
+    now, other = fitted(), fitted(0.5)
+    monkeypatch.setattr("coreshot.spectral.evidence.to_band", ByFactor)
+    monkeypatch.setattr("coreshot.spectral.evidence.factorise", partial(scipy.linalg.cholesky, lower=True))
+    monkeypatch.setattr("coreshot.spectral.calibration.factorise_alone", partial(scipy.linalg.cholesky, lower=True))
+    np.testing.assert_allclose(now, fitted(), atol=1e-6)
+    assert np.max(np.abs(other - fitted())) > 1e-4, "negative control"
 
 
 def test_the_same_bits_on_any_number_of_cores(moments, monkeypatch):
@@ -67,7 +102,7 @@ def test_the_same_bits_on_any_number_of_cores(moments, monkeypatch):
     monkeypatch.setattr(blocked, "BLOCK", 16)
     found = []
     for num_cores, num_threads in ((1, 1), (3, 2)):
-        monkeypatch.setattr(parallel, "num_cores", lambda count=num_cores: count)
+        monkeypatch.setattr(blocked, "num_cores", lambda count=num_cores: count)
         with threadpool_limits(num_threads):
             one = to_band(moments.gram, moments.cross)
             found.append((one.diagonals.tobytes(), one.turned.tobytes(), best_ridge(moments)))

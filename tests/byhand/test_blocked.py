@@ -45,7 +45,7 @@ def test_what_lapack_finds(rows):
 def test_the_same_bits_on_any_number_of_cores(rows, monkeypatch):
     found = []
     for num_cores, num_threads in ((1, 1), (3, 2)):
-        monkeypatch.setattr(parallel, "num_cores", lambda count=num_cores: count)
+        monkeypatch.setattr(blocked, "num_cores", lambda count=num_cores: count)
         with threadpool_limits(num_threads):
             found.append([array.tobytes() for array in everything(rows)])
     assert found[0] == found[1]

@@ -21,6 +21,7 @@ import pyarrow.csv
 import pyarrow.parquet
 
 from coreshot.data.cells import Cells
+from coreshot.data.large_arrays import empty_array, forget_pages
 from coreshot.data.site_settings import DELIMITERS, SiteSettings
 from coreshot.data.table import TableFile, check_header, named_columns
 from coreshot.data.text_tables import (
@@ -68,9 +69,10 @@ def fill_in_parts(
         for part in parts.parts:
             inputs, targets, more = encode(part)
             if x is None:  # memory that is not written to is not used
-                x = np.empty((parts.most_rows, *inputs.shape[1:]), inputs.dtype)
+                x = empty_array((parts.most_rows, *inputs.shape[1:]), inputs.dtype)
                 y = None if targets is None else np.empty((parts.most_rows, *targets.shape[1:]), targets.dtype)
             x[first : first + len(inputs)] = inputs
+            forget_pages(x)
             if y is not None and targets is not None:
                 y[first : first + len(inputs)] = targets
             first += len(inputs)

@@ -6,11 +6,21 @@ from typing import Any
 
 import numpy as np
 
+from coreshot.data.large_arrays import in_parts
 from coreshot.errors import CoreshotError
 from coreshot.types import Kind, Points, make_points
 
 
-def check_points(x: Any, y: Any, *, kind: Kind, input_shape: tuple[int, ...], num_outputs: int, client: str) -> Points:
+def check_points(
+    x: Any,
+    y: Any,
+    *,
+    kind: Kind,
+    input_shape: tuple[int, ...],
+    num_outputs: int,
+    client: str,
+    on_device: bool = True,
+) -> Points:
     """Arrays of a client as Points; labels may be integers (0 to classes - 1) or one row of outputs a point."""
     inputs = _as_floats(x, "inputs", client)
     targets = _as_floats(y, "labels" if kind == "classification" else "targets", client)
@@ -26,13 +36,13 @@ def check_points(x: Any, y: Any, *, kind: Kind, input_shape: tuple[int, ...], nu
             f"{client}: {len(inputs)} inputs but {len(targets)} labels or targets; give one for each input."
         )
     if kind == "classification":
-        return make_points(inputs, _as_one_hot(targets, num_outputs, client))
+        return make_points(inputs, _as_one_hot(targets, num_outputs, client), on_device)
     targets = targets[:, None] if targets.ndim == 1 else targets
     if targets.shape[1:] != (num_outputs,):
         raise CoreshotError(
             f"{client}: targets have shape {targets.shape}, the study wants (points, {num_outputs}); reshape them."
         )
-    return make_points(inputs, targets)
+    return make_points(inputs, targets, on_device)
 
 
 def check_fits_learner(points: Points, *, kind: Kind, num_points: int | None, client: str) -> None:
@@ -58,11 +68,15 @@ def _as_floats(values: Any, what: str, client: str) -> np.ndarray:
         raise CoreshotError(f"{client}: {what} are not an array of numbers; give numbers of one shape.") from None
     if array.ndim == 0:
         raise CoreshotError(f"{client}: {what} are a single number; give one row a point.")
-    bad = np.argwhere(~np.isfinite(array))
-    if len(bad):
-        position = tuple(int(i) for i in bad[0])
+    position, num_bad = tuple[int, ...](), 0
+    for part, some in in_parts(array):
+        bad = np.argwhere(~np.isfinite(some))
+        if len(bad) and not num_bad:
+            position = (part.start + int(bad[0][0]), *(int(i) for i in bad[0][1:]))
+        num_bad += len(bad)
+    if num_bad:
         raise CoreshotError(
-            f"{client}: {what} are not finite at index {position} ({len(bad)} such values); remove or fill them."
+            f"{client}: {what} are not finite at index {position} ({num_bad} such values); remove or fill them."
         )
     return array
 

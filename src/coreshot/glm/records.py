@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from jaxtyping import Float, Int
 
+from coreshot.data.large_arrays import forget_pages, sort_rows, take
 from coreshot.glm.filling import NOT_FILLED, Filling, Pairs
 from coreshot.glm.polynomials import deviations
 from coreshot.glm.winsorising import Limits
@@ -34,7 +35,7 @@ class Prepared:
         return len(self.raw)
 
     def __getitem__(self, part: slice) -> Float[np.ndarray, "_ inputs"]:
-        x = self.raw[part].astype(np.float64)
+        x = take(self.raw, part).astype(np.float64, order="C")
         x = x if self.limits is None else self.limits(x)
         x = self.filling(x)
         return x if self.center is None else (x - self.center) / self.scale
@@ -68,12 +69,18 @@ def prepare(
 ) -> tuple[Prepared, Float[np.ndarray, "n outputs"], Limits]:
     """Moved inside the site's own limits, then filled in with the means of what was moved."""
     raw, y = sort_records(points)
-    limits = Limits.of_columns(lambda entry: raw[:, entry], raw.shape[1], numbers, pairs)
+
+    def column(entry: int) -> np.ndarray:
+        found = raw[:, entry].copy()
+        forget_pages(raw)
+        return found
+
+    limits = Limits.of_columns(column, raw.shape[1], numbers, pairs)
 
     def moved(entry: int) -> np.ndarray:
-        return np.clip(raw[:, entry].astype(np.float64), limits.lowest[entry], limits.highest[entry])
+        return np.clip(column(entry).astype(np.float64), limits.lowest[entry], limits.highest[entry])
 
-    filling = Filling.of_columns(moved, lambda entry: raw[:, entry], pairs)
+    filling = Filling.of_columns(moved, column, pairs)
     return Prepared(raw, limits, filling), y, limits
 
 
@@ -85,8 +92,14 @@ def sort_records(points: Points) -> tuple[Float[np.ndarray, "n inputs"], Float[n
     x = x.reshape(len(x), -1)
     if not np.all(present):
         x, y = x[present], y[present]
-    order = _order([*(y[:, entry] for entry in range(y.shape[1])[::-1]), *(x[:, e] for e in range(x.shape[1])[::-1])])
-    return x[order], y[order]
+    num_inputs, num_outputs = x.shape[1], y.shape[1]
+    keys = [*range(num_inputs, num_inputs + num_outputs)[::-1], *range(num_inputs)[::-1]]
+
+    def read(part: slice) -> np.ndarray:
+        return np.concatenate([take(x, part), y[part]], axis=1)
+
+    rows = sort_rows(read, len(x), num_inputs + num_outputs, lambda rows: _order([rows[:, key] for key in keys]))
+    return rows[:, :num_inputs], rows[:, num_inputs:].copy()
 
 
 def _order(keys: Sequence[Float[np.ndarray, " n"]]) -> Int[np.ndarray, " n"]:

@@ -55,7 +55,7 @@ class Limits:
         for entry in numbers:
             cells = column(entry).astype(np.float64)
             cells = cells[column(indicators[entry]) < 0.5] if entry in indicators else cells
-            if len(cells) < FEWEST_CELLS or len(np.unique(cells)) < FEWEST_VALUES:
+            if len(cells) < FEWEST_CELLS or not _has_many_values(cells):
                 continue
             low, middle, high = np.quantile(cells, [TAIL, 0.5, 1 - TAIL])
             if low < high:
@@ -78,6 +78,11 @@ class Limits:
 
     def __call__(self, x: Float[np.ndarray, "n inputs"]) -> Float[np.ndarray, "n inputs"]:
         return np.clip(x, self.lowest, self.highest)
+
+
+def _has_many_values(cells: Float[np.ndarray, " cells"]) -> bool:
+    """A few cells mostly tell."""
+    return any(len(np.unique(some)) >= FEWEST_VALUES for some in (cells[:FEWEST_FOR_GROWTH], cells))
 
 
 def _two_steps(first: float, opposite: float) -> float:

@@ -29,6 +29,7 @@ from coreshot.inference.protocol import Info
 from coreshot.methods.one_round import OneRoundMethod, answer_each, check_arrived, exchange_once
 from coreshot.methods.protocol import Answers, Claim, MethodCost, OnChunk, PointInference
 from coreshot.models import Model
+from coreshot.models.parallel import one_blas_thread
 from coreshot.privacy.guarded_records import Records
 from coreshot.privacy.releases import Release
 from coreshot.spectral.calibration import ClassMeans
@@ -202,6 +203,7 @@ class Spectral(OneRoundMethod):
             )
         return joint, count
 
+    @one_blas_thread()
     def receive(
         self, key: PRNGKey, model: Model, state: SpectralState, replies: Mapping[str, ReceivedRows]
     ) -> SpectralState:
@@ -214,12 +216,14 @@ class Spectral(OneRoundMethod):
         }
         return replace(state, groups=groups, class_means=means, clients=state.clients | set(arrived), is_done=True)
 
+    @one_blas_thread()
     def forget(self, model: Model, state: SpectralState, client: str, content: ReceivedRows) -> SpectralState:
         """The state as if this client had never taken part; content is what its message said."""
         groups = _remove_from_groups(state, client, content.moments)
         means = {name: one for name, one in state.class_means.items() if name != client}
         return replace(state, groups=groups, class_means=means, clients=state.clients - {client})
 
+    @one_blas_thread()
     def posterior(
         self, key: PRNGKey, model: Model, state: SpectralState, inference: PointInference | None = None
     ) -> tuple[LinearPosterior, Info]:

@@ -21,6 +21,7 @@ from pathlib import Path
 
 import numpy as np
 
+from coreshot.data.large_arrays import in_parts, sort_rows, take
 from coreshot.errors import CoreshotError
 from coreshot.privacy.accounting import compute_epsilon
 from coreshot.privacy.releases import Release, check_releases, parse_releases
@@ -33,7 +34,6 @@ SECONDS_TO_WAIT = 60.0  # for another process that writes
 EVERYTHING = ""  # in place of a data set: the total of all of them together
 TOLERANCE = 1e-6  # of a total: numerical, not a second chance
 KEY_BYTES = 32  # what follows them in the key's file says that answers are in the ledger
-LINES_AT_ONCE = 100_000  # of records, when they are hashed
 TEXT_FORMATS = (".csv", ".tsv", ".txt")  # named by their lines, in any order and with any ends
 
 TABLES = """
@@ -151,13 +151,16 @@ class ReleaseLedger:
     def hash_records(self, points: Points) -> str:
         """A keyed hash of the records in any order, so that a sorted file has no second draw of noise."""
         arrays = [np.asarray(array, np.float32).reshape(len(points.weight), -1) for array in (points.x, points.y)]
-        rows = np.ascontiguousarray(np.concatenate(arrays, axis=1))
-        rows[rows == 0] = 0  # minus zero is zero
-        lines = rows.view(np.dtype((np.void, rows.dtype.itemsize * rows.shape[1]))).ravel()
-        lines.sort()
-        digest = hmac.new(self._key, b"records %d %d " % rows.shape, "sha256")
-        for first in range(0, len(lines), LINES_AT_ONCE):
-            digest.update(lines[first : first + LINES_AT_ONCE].tobytes())
+
+        def read(part: slice) -> np.ndarray:
+            rows = np.concatenate([take(array, part) for array in arrays], axis=1)
+            rows[rows == 0] = 0  # minus zero is zero
+            return rows
+
+        shape = (len(points.weight), sum(array.shape[1] for array in arrays))
+        digest = hmac.new(self._key, b"records %d %d " % shape, "sha256")
+        for _, rows in in_parts(sort_rows(read, *shape, _order_of_bytes)):
+            digest.update(rows.tobytes())
         return digest.hexdigest()
 
     def answer(self, share: Share, request: str, compute: Callable[[Steps], tuple[bytes, Steps]]) -> tuple[bytes, bool]:
@@ -297,6 +300,11 @@ def _create_key(path: Path) -> None:
         pass
     finally:
         temporary.unlink()
+
+
+def _order_of_bytes(rows: np.ndarray) -> np.ndarray:
+    rows = np.ascontiguousarray(rows)
+    return np.argsort(rows.view(np.dtype((np.void, rows.dtype.itemsize * rows.shape[1]))).ravel(), kind="stable")
 
 
 def _find_answer(database: sqlite3.Connection, share: Share, request: str) -> bytes | None:

@@ -20,6 +20,7 @@ import numpy as np
 import scipy.linalg
 from jaxtyping import Float
 
+from coreshot.models.parallel import one_blas_thread
 from coreshot.spectral.blocked import each, parts_of
 
 BAND = 96
@@ -41,6 +42,7 @@ class Banded:
         return 2 * float(np.sum(np.log(factor[0]))), float(np.sum(found * self.turned))
 
 
+@one_blas_thread()
 def to_band(matrix: Float[np.ndarray, "n n"], cross: Float[np.ndarray, "n outputs"]) -> Banded:
     """Of a symmetric matrix, which is left as it is."""
     size, left, turned = len(matrix), matrix.copy(), cross.copy()

@@ -6,14 +6,18 @@ give the same bits however many threads there are. A matrix of at most one block
 
 from __future__ import annotations
 
+import os
+from collections import deque
 from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
 from typing import TypeVar
 
 import numpy as np
 import scipy.linalg
 from jaxtyping import Float
 
-from coreshot.models.parallel import map_in_threads
+from coreshot.models.parallel import num_cores, one_blas_thread
 
 BLOCK = 512
 Item = TypeVar("Item")
@@ -99,4 +103,20 @@ def parts_of(size: int) -> list[slice]:
 
 
 def each(function: Callable[[Item], None], items: Iterable[Item]) -> None:
-    map_in_threads(function, items)
+    """As `map_in_threads`, of work that waits for no other: so all callers share one pool, and it is not made again
+    for every panel of a matrix."""
+    every = list(items)
+    with one_blas_thread():
+        if len(every) > 1 and num_cores() > 1:
+            deque(_pool(num_cores()).map(function, every), maxlen=0)
+        else:
+            for item in every:
+                function(item)
+
+
+@lru_cache(maxsize=1)
+def _pool(num_threads: int) -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(num_threads, "blocked")
+
+
+os.register_at_fork(after_in_child=_pool.cache_clear)  # a copy of this process has none of the threads

@@ -30,8 +30,8 @@ from jaxtyping import Float, Int
 
 from coreshot.models.parallel import map_in_threads
 from coreshot.spectral.blocked import factorise_alone
-from coreshot.spectral.coreset import Moments
-from coreshot.spectral.evidence import solve_ridge
+from coreshot.spectral.coreset import Moments, sum_of
+from coreshot.spectral.evidence import System, solve_ridge, solve_system
 from coreshot.spectral.received import ReceivedRows
 
 # Weights of the two parts, each in its own unit (the floor; the discriminants' deviation). Chosen on clients and
@@ -159,14 +159,18 @@ class HeldOutScores:
         return float(np.sqrt(max(float(np.trace(self.second)) - own, 1e-12) / max(len(self.sizes) - 1, 1)))
 
 
-def score_held_out(groups: Sequence[Moments], ridge: float) -> HeldOutScores:
-    """A single group is scored under its own head, which makes it overconfident: there is no other data."""
-    total = sum(groups[1:], groups[0])
+def score_held_out(groups: Sequence[Moments], ridge: float, total: Moments | None = None) -> HeldOutScores:
+    """A single group is scored under its own head, which makes it overconfident: there is no other data. `total` is the
+    sum of the groups, where it is known."""
+    total = sum_of(groups) if total is None else total
     present = [index for index, group in enumerate(groups) if group.num_examples > 0.5]
 
     def scored(index: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, float]:
         own = groups[index]
-        solution = solve_ridge(total - own if len(present) > 1 else total, ridge, factorise_alone)
+        if len(present) > 1:
+            solution = solve_system(System.without(total, own), ridge, factorise_alone)
+        else:
+            solution = solve_ridge(total, ridge)
         head, products = solution.mean, own.gram @ solution.mean
         variance = solution.noise_variance * _sum_leverage(solution.factor, own.gram)
         return head, head.T @ products, class_sums(own).T @ head, variance
@@ -194,8 +198,10 @@ def _sum_leverage(factor: Float[np.ndarray, "d d"], gram: Float[np.ndarray, "d d
     return float(np.sum(seen * (gram @ seen))) / NUM_PROBES
 
 
-def fit_link(groups: Sequence[Moments], means: Sequence[GroupedClassMeans], ridge: float) -> Link:
-    seen = score_held_out(groups, ridge)
+def fit_link(
+    groups: Sequence[Moments], means: Sequence[GroupedClassMeans], ridge: float, total: Moments | None = None
+) -> Link:
+    seen = score_held_out(groups, ridge, total)
     link = link_from_scores(seen)
     return link if len(seen.sizes) == 2 else replace(link, scale=_fit_scale(link, seen, means))
 

@@ -15,7 +15,7 @@ truncated SVD of [Phi, s Y] is the best choice in spectral and Frobenius norm.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -140,6 +140,14 @@ class Moments:
     @property
     def label_energy(self) -> float:
         return float(np.trace(self.joint[self.dimension :, self.dimension :]))
+
+
+def sum_of(groups: Sequence[Moments]) -> Moments:
+    """One after the other, in one new matrix."""
+    joint = groups[0].joint.copy()
+    for group in groups[1:]:
+        joint += group.joint
+    return Moments(joint, sum(group.num_examples for group in groups), groups[0].num_outputs)
 
 
 def mean_error_bound(total_eigenvalue: float, label_scale: float, ridge: float, weight_norm: float) -> float:

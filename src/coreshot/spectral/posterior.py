@@ -24,7 +24,7 @@ from jaxtyping import Array, Float
 from coreshot.models.onnx_graph import Graph, Outputs
 from coreshot.spectral.blocked import invert_factor
 from coreshot.spectral.calibration import GroupedClassMeans, Link, fit_link
-from coreshot.spectral.coreset import Moments
+from coreshot.spectral.coreset import Moments, sum_of
 from coreshot.spectral.evidence import best_ridge, solve_ridge
 from coreshot.spectral.features import BIAS, FeatureMap, UnitMap
 from coreshot.spectral.onnx_features import add_link, add_map
@@ -148,10 +148,10 @@ def fit_posterior(
 
     ridge None: the ridge of maximal evidence times ridge_factor.
     """
-    total = sum(groups[1:], groups[0])
+    total = sum_of(groups)
     if ridge is None:
         ridge = best_ridge(total) * ridge_factor
     solution = solve_ridge(total, ridge)
-    link = fit_link(groups, means, ridge) if kind == "classification" else None
+    link = fit_link(groups, means, ridge, total) if kind == "classification" else None
     root = invert_factor(solution.factor)
     return LinearPosterior(feature_map, kind, solution.mean, root, solution.ridge, solution.noise_variance, link)

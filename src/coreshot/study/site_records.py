@@ -11,6 +11,7 @@ from coreshot.data.schema import Quantity, Table
 from coreshot.data.site_settings import DETECT, SiteSettings
 from coreshot.data.validate import check_points
 from coreshot.errors import CoreshotError
+from coreshot.methods import Glm
 from coreshot.study import Study
 from coreshot.study.embedded_files import check_embedding
 from coreshot.study.file import read_study
@@ -74,7 +75,13 @@ def read_points(study: Study, path: Path, client: str, how: SiteSettings = DETEC
 def check_study_points(study: Study, x: Any, y: Any, client: str) -> Points:
     terms = study.agreement
     points = check_points(
-        x, y, kind=terms.kind, input_shape=terms.input_shape, num_outputs=terms.num_outputs, client=client
+        x,
+        y,
+        kind=terms.kind,
+        input_shape=terms.input_shape,
+        num_outputs=terms.num_outputs,
+        client=client,
+        on_device=not isinstance(study.method, Glm),  # it reads them part by part
     )
     study.check_records(points, client)
     return points
