@@ -2,10 +2,10 @@
 {name: value}, and prints each figure beside its bar. A figure that misses its bar, or a part that fails, does not stop
 the others: they are listed at the end, and the exit code is 1.
 
-`python benchmarks/run.py --only fkl_update` measures one part and writes nothing. A peer runs in an environment of
-its own
-(.venv-fedjax, .venv-torch: `make bench` makes them), or in this one if that is missing: `pip install -e '.[bench]'`
-brings torch.
+`python benchmarks/run.py --only fkl_update` measures one part and writes nothing; with --keep its figures replace those
+of bench.json, so that the whole can be measured part by part, at times when the machine is idle. A peer runs in an
+environment of its own (.venv-fedjax, .venv-torch: `make bench` makes them), or in this one if that is missing:
+`pip install -e '.[bench]'` brings torch.
 """
 
 from __future__ import annotations
@@ -35,6 +35,8 @@ TORCH_WAYS = {
 }  # moons has one client, and a second core slows its small products down
 MEANING = {
     "cores": "of this machine",
+    "part_seconds": "what each part took; with --only and --keep, when it was last measured",
+    "bench_seconds": "the sum of what the parts took",
     "fedavg_round_seconds": "coreshot's, one FedAvg round of the paper's ConvNet, 10 clients x 10 steps x batch 25",
     "fedjax_round_seconds": "FedJAX's, the same round",
     "fedavg_round_over_fedjax": "their ratio; below 1 coreshot is faster",
@@ -87,6 +89,7 @@ MEANING = {
 }
 # What a figure is to keep to: at most, or at least. They are for two idle cores, matrix products of 170 GFLOP/s.
 AT_MOST = {
+    "bench_seconds": 900.0,
     "spectral_seconds": 30.0,
     "spectral_over_products": 2.5,
     "spectral_1024_seconds": 10.0,
@@ -245,28 +248,42 @@ PARTS: dict[str, Callable[[], dict[str, float]]] = {
 def main() -> None:
     parser = argparse.ArgumentParser(description="Measures coreshot; writes bench.json.")
     parser.add_argument("--only", choices=PARTS, help="this part; bench.json stays as it is")
-    only = parser.parse_args().only
-    if not only:
-        OUTPUT.unlink(missing_ok=True)  # an old result must not pass for one of this run
-    found: dict[str, float] = {"cores": float(os.cpu_count() or 0)}
+    parser.add_argument("--keep", action="store_true", help="with --only: put this part's figures into bench.json")
+    chosen = parser.parse_args()
+    # An old result must not pass for one of this run.
+    found = json.loads(OUTPUT.read_text()) if chosen.only and OUTPUT.exists() else {}
+    found |= {"cores": float(os.cpu_count() or 0), "part_seconds": found.get("part_seconds", {})}
+    if not chosen.only:
+        OUTPUT.unlink(missing_ok=True)
     missed = list[str]()
-    for name in [only] if only else PARTS:
+    for name in [chosen.only] if chosen.only else PARTS:
         print(f"{name} ...", flush=True)
+        began = time.perf_counter()
         try:
             measured_now = PARTS[name]()
         except (subprocess.CalledProcessError, OSError, KeyError, ValueError) as error:
             missed.append(f"{name}: failed ({error})")
             continue
         values = {key: float(f"{value:.4g}") for key, value in measured_now.items()}
-        for key, value in values.items():
-            bar, is_met = bar_of(key, value)
-            print(f"{key:30} {value:10g}  {bar:14}  {MEANING[key]}", flush=True)
-            missed += [] if is_met else [f"{key}: {value:g}, {bar}"]
+        missed += print_beside_bars(values)
         found |= values
-        if not only:
+        found["part_seconds"][name] = round(time.perf_counter() - began)
+        print(f"{name} took {found['part_seconds'][name]} s", flush=True)
+        if chosen.keep or not chosen.only:
             OUTPUT.write_text(json.dumps(found, indent=1) + "\n")
+    missed += print_beside_bars({"bench_seconds": float(sum(found["part_seconds"].values()))})
     if missed:
         sys.exit("missed:\n" + "\n".join(missed))
+
+
+def print_beside_bars(values: dict[str, float]) -> list[str]:
+    """Those that miss their bar."""
+    missed = []
+    for key, value in values.items():
+        bar, is_met = bar_of(key, value)
+        print(f"{key:30} {value:10g}  {bar:14}  {MEANING[key]}", flush=True)
+        missed += [] if is_met else [f"{key}: {value:g}, {bar}"]
+    return missed
 
 
 def bar_of(name: str, value: float) -> tuple[str, bool]:

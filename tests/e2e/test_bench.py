@@ -164,3 +164,10 @@ def test_every_figure_is_beside_its_bar_and_a_part_that_fails_stops_no_other(ben
     assert ended.value.code == "missed:\nfirst: failed (no such program)\nhelp_seconds: 0.7, at most 0.5"
     assert "at most 3" in capsys.readouterr().out
     assert json.loads((tmp_path / "bench.json").read_text())["distill_small_seconds"] == 2.0
+    monkeypatch.setitem(parts, "third", lambda: {"distill_small_seconds": 1.0})
+    for words, wanted in (([], 2.0), (["--keep"], 1.0)):
+        monkeypatch.setattr(sys, "argv", ["run.py", "--only", "third", *words])
+        run.main()
+        kept = json.loads((tmp_path / "bench.json").read_text())
+        assert (kept["distill_small_seconds"], kept["help_seconds"]) == (wanted, 0.7)
+    assert set(kept["part_seconds"]) == {"second", "third"}

@@ -60,14 +60,15 @@ def near_copies_of(names: Sequence[str], rows: Float[np.ndarray, "clients number
     Only pairs that are next to each other, and equal, at one of a few places are compared: a copy is, and all pairs of
     ten thousand clients would be too many.
     """
-    pairs = set[tuple[int, int]]()
+    codes = [np.zeros(0, np.int64)]  # of pairs: of a hundred thousand clients there may be a million
     for place in np.unique(np.linspace(0, rows.shape[1] - 1, NUM_PLACES).astype(int)):
         order = np.argsort(rows[:, place], kind="stable")
         low, high = rows[order[:-1], place], rows[order[1:], place]
         is_equal = (high - low <= RELATIVE * np.maximum(np.abs(low), np.abs(high))) & (high != 0)
-        pairs |= {(min(pair), max(pair)) for pair in zip(order[:-1][is_equal], order[1:][is_equal], strict=True)}
+        one, other = order[:-1][is_equal], order[1:][is_equal]
+        codes.append(np.minimum(one, other) * len(rows) + np.maximum(one, other))
     best: dict[int, tuple[str, float]] = {}
-    ordered = np.asarray(sorted(pairs), np.int64).reshape(-1, 2)
+    ordered = np.stack(np.divmod(np.unique(np.concatenate(codes)), max(len(rows), 1)), axis=1)
     for part in np.array_split(ordered, -(-len(ordered) // PAIRS_AT_ONCE) or 1):
         shares = _equal_shares(rows[part[:, 0]], rows[part[:, 1]])
         for place in np.flatnonzero(shares >= MIN_SHARE):
