@@ -55,6 +55,15 @@ def test_arrays_are_files_and_can_be_forgotten(small):
         assert np.array_equal(take(array, rows), wanted[rows])
 
 
+def test_without_room_arrays_are_in_memory(rows, small, monkeypatch):
+    def full(*_, **__):
+        raise OSError("no space left on device")
+
+    monkeypatch.setattr(large_arrays.tempfile, "TemporaryFile", full)
+    assert not isinstance(empty_array((500, 7)), np.memmap)
+    assert np.array_equal(sort_rows(lambda part: rows[part], *rows.shape, by_columns), rows[by_columns(rows)])
+
+
 def test_records_and_their_hash_are_those_of_memory(rows, tmp_path, monkeypatch):
     y = np.eye(2, dtype=np.float32)[(rows[:, 2] > 0).astype(int)]
     points, ledger = Points(rows, y, np.ones(len(rows), np.float32)), ReleaseLedger(tmp_path / "ledger.sqlite")

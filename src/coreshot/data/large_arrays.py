@@ -1,18 +1,20 @@
 """Arrays of many records outside of the process's memory: in a file without a name, which ends with the process.
 
-An array above LARGE bytes is such a file, mapped into memory. The system keeps as much of it there as it has room for,
-and takes it back for others; `forget_pages` says that what was read or written so far is not needed now, so that the
-memory of the process is that of the parts it works on. The file is in the folder for temporary files (TMPDIR): what it
-holds stays on this machine, and nobody can open it by a name.
+An array above LARGE bytes is such a file on Linux, mapped into memory. The system keeps as much of it there as it has
+room for, and takes that back for others; `forget_pages` says that what was read or written so far is not needed now, so
+that the memory of the process is that of the parts it works on. The file is in the folder for temporary files (TMPDIR):
+what it holds stays on this machine, and nobody can open it by a name. Where that folder has no room, or is itself kept
+in memory, nothing is gained and nothing is lost.
 """
 
 from __future__ import annotations
 
 import mmap
+import os
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -24,13 +26,14 @@ Order = Callable[[Float[np.ndarray, "n columns"]], Int[np.ndarray, " n"]]  # equ
 
 
 def empty_array(shape: Sequence[int], dtype: np.dtype | type = np.float32) -> np.ndarray:
-    """Not filled. One of many numbers is in a file."""
+    """Not filled. One of many numbers is in a file, if there is room for it."""
     size = int(np.prod(shape)) * np.dtype(dtype).itemsize
-    if size <= LARGE:
-        return np.empty(shape, dtype)
-    with tempfile.TemporaryFile(prefix="coreshot-") as file:
-        file.truncate(size)
-        return np.memmap(file, dtype, "r+", shape=tuple(shape))
+    if size > LARGE and sys.platform == "linux":
+        with suppress(OSError), tempfile.TemporaryFile(prefix="coreshot-") as file:
+            # Without this, a disk that is full would end the process at some later line.
+            os.posix_fallocate(file.fileno(), 0, size)
+            return np.memmap(file, dtype, "r+", shape=tuple(shape))
+    return np.empty(shape, dtype)
 
 
 def forget_pages(array: np.ndarray) -> None:
@@ -75,10 +78,17 @@ def sort_rows(
     Many are distributed to files by splitters, which are rows of a sample, and then each file is sorted in memory
     (samplesort; Frazer and McKellar 1970). Columns of the result lie together.
     """
+    if 4 * num_rows * num_columns > LARGE:
+        with suppress(OSError):  # no room
+            return _sort_in_files(read, num_rows, num_columns, order)
+    rows = read(slice(0, num_rows))
+    return rows[order(rows)]
+
+
+def _sort_in_files(
+    read: Callable[[slice], Float[np.ndarray, "_ columns"]], num_rows: int, num_columns: int, order: Order
+) -> Float[np.ndarray, "n columns"]:
     num_files = -(-4 * num_rows * num_columns // LARGE)
-    if num_files == 1:
-        rows = read(slice(0, num_rows))
-        return rows[order(rows)]
     sample = np.concatenate([read(slice(at, at + 1)) for at in np.linspace(0, num_rows - 1, NUM_SAMPLED).astype(int)])
     splitters = sample[order(sample)][:: -(-NUM_SAMPLED // num_files)][1:]
     sizes = np.zeros(len(splitters) + 1, np.int64)
