@@ -4,7 +4,8 @@
 NLL of the preset's inference `adam` after 0, 20, 40, ... updates; `--flip` ascends the KL instead (a negative control).
 `--clients 100:112 --judge 200:300` takes clients of a stored task that no table is about, and judges on the records of
 others: so every choice of docs/bpc.md was made. `--set` changes the preset, as everywhere. Baselines without updates
-(`--learner random_subset`) have a curve of one point.
+(`--learner random_subset`) have a curve of one point. Several inferences (`--inference sgd,adam`) judge the same points,
+a row each.
 """
 
 from __future__ import annotations
@@ -101,7 +102,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("preset")
     parser.add_argument("--learner", default="bpc")
-    parser.add_argument("--inference", default="adam")
+    parser.add_argument("--inference", default="adam", help="Of the preset; several with commas between them.")
     parser.add_argument("--seeds", default="100")
     parser.add_argument("--clients", help="Which clients learn, as 100:112; default: those of the preset.")
     parser.add_argument("--judge", help="Which clients' records judge, as 200:300; default: the test records.")
@@ -117,22 +118,24 @@ def main() -> None:
         data = clients_and_judge(preset, seed, options.clients, options.judge)
         chunks, seconds = _coresets(preset, options.learner, data, seed, options.flip)
         wanted = sorted({*range(0, len(chunks), options.every), len(chunks) - 1})
-        curve = [(20 * chunk, *_judge(preset, options.inference, chunks[chunk], data.test, seed)) for chunk in wanted]
-        row = {
-            "preset": options.preset,
-            "label": options.label or options.learner,
-            "changes": options.changes,
-            "clients": options.clients or "preset",
-            "inference": options.inference,
-            "seed": seed,
-            "flipped": options.flip,
-            "core-seconds a client": round(seconds, 1),
-            "updates, accuracy, NLL": curve,
-        }
-        print(json.dumps(row), flush=True)
-        if options.out:
-            with options.out.open("a") as file:
-                file.write(json.dumps(row) + "\n")
+        for inference in options.inference.split(","):
+            row = {
+                "preset": options.preset,
+                "label": options.label or options.learner,
+                "changes": options.changes,
+                "clients": options.clients or "preset",
+                "inference": inference,
+                "seed": seed,
+                "flipped": options.flip,
+                "core-seconds a client": round(seconds, 1),
+                "updates, accuracy, NLL": [
+                    (20 * chunk, *_judge(preset, inference, chunks[chunk], data.test, seed)) for chunk in wanted
+                ],
+            }
+            print(json.dumps(row), flush=True)
+            if options.out:
+                with options.out.open("a") as file:
+                    file.write(json.dumps(row) + "\n")
 
 
 if __name__ == "__main__":

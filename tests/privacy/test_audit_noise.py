@@ -13,7 +13,7 @@ from coreshot.config import decode_named
 from coreshot.methods import METHODS
 from coreshot.methods.private_spectral import CROSS_SHARE, STATISTICS, moment_rows
 from coreshot.privacy import gaussian_moments
-from coreshot.privacy.gaussian_moments import LABEL_UNIT, UNIT, Deviations, noisy_moments
+from coreshot.privacy.gaussian_moments import LABEL_UNIT, UNIT, Deviations, exact_moments, noisy_moments
 from coreshot.privacy.guarded_records import guard_records
 from coreshot.privacy.promise import promised_epsilon
 from coreshot.study import Study
@@ -55,8 +55,11 @@ def audited(study, seed, num_trials):
         def rows_of(_):
             return rows[:num_records], labels[:num_records]
 
+        exact = exact_moments(*rows_of(points))  # the same in each trial; only the noise is another
         doors = [guard_records({"a": points}, study.releases)["a"] for _ in range(num_trials)]  # each opens once
-        noisy = [noisy_moments(records, STATISTICS, rows_of, CROSS_SHARE) for records in doors]
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(gaussian_moments, "exact_moments", lambda *_: exact)
+            noisy = [noisy_moments(records, STATISTICS, rows_of, CROSS_SHARE) for records in doors]
         gram = symmetric(np.stack([one.gram for one in noisy]) / UNIT**2, rows.shape[1])
         cross = np.stack([one.cross for one in noisy]) / (UNIT * LABEL_UNIT)
         return moment_statistic(gram, cross, rows[-1], labels[-1])[:, None]

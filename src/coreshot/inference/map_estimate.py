@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Literal
+from typing import Literal, TypeAlias
 
 import jax
+import optax
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, Key
 
@@ -18,6 +19,8 @@ from coreshot.models.augmentation import shift_points
 from coreshot.models.training import OptimizerName, ascend, draw_batch, make_optimizer
 from coreshot.types import Params, PRNGKey
 
+Decay: TypeAlias = Literal["none", "cosine"]
+
 
 def climb(
     log_density: LogDensity,
@@ -28,10 +31,13 @@ def climb(
     key: PRNGKey,
     batch_size: int | None = None,
     max_shift: int | None = None,
+    decay: Decay = "none",
 ) -> Params:
     """num_steps of the optimiser on the log density per observation, so that step_size does not depend on the amount of
     data."""
-    solver = make_optimizer(optimizer, step_size)
+    solver = make_optimizer(
+        optimizer, optax.cosine_decay_schedule(step_size, num_steps) if decay == "cosine" else step_size
+    )
     scale = 1.0 / log_density.num_observations
     max_shift = log_density.model.max_shift if max_shift is None else max_shift
 
@@ -54,6 +60,7 @@ class MapEstimate:
     - `batch_size`: Points drawn for each step. None: all of them.
     - `num_chains`: More than one is an ensemble, each from its own start.
     - `max_shift`: Of random shifts of images, in pixels. None: as the study says.
+    - `decay`: {"none", "cosine"}; cosine takes the step size to 0 over num_steps.
 
     Examples
     --------
@@ -67,6 +74,7 @@ class MapEstimate:
     batch_size: Count | None = None  # drawn for each step; None: all points
     num_chains: Count = 1  # more than one: an ensemble of MAP estimates, each from its own start
     max_shift: NonNegativeInt | None = None  # of random shifts of images in pixels; None: as the study says
+    decay: Decay = "none"  # of the step size, to 0 over num_steps
 
     @property
     def num_samples(self) -> int:
@@ -93,6 +101,7 @@ def _climb_all(
             key,
             inference.batch_size,
             inference.max_shift,
+            inference.decay,
         )
         gradient = jax.grad(lambda params: log_density(params) / log_density.num_observations)(params)
         return params, jax.numpy.linalg.norm(ravel_pytree(gradient)[0])

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -91,13 +92,18 @@ def exact_moments(
     return (features.T @ features).astype(np.int64), (features.T @ targets).astype(np.int64)
 
 
+@lru_cache(maxsize=4)
+def upper_triangle(size: int) -> tuple[Int[np.ndarray, " triangle"], Int[np.ndarray, " triangle"]]:
+    """Rows and columns of the entries that are released, row by row; an audit asks for them thousands of times."""
+    return np.triu_indices(size)
+
+
 def noisy_moments(records: Records, name: str, rows_of: Rows, cross_share: float) -> Noisy:
     """The only way from records to private moments. With secure summation, the noise is this client's share."""
     points, multiplier = _take_records(records, name)
     gram, cross = exact_moments(*rows_of(points))
     noise = deviations(multiplier, cross_share)
-    size = len(gram)
-    upper = np.triu_indices(size)
+    upper = upper_triangle(len(gram))
     is_diagonal = upper[0] == upper[1]
     of_gram = np.where(
         is_diagonal,
@@ -131,5 +137,5 @@ def _take_records(records: Records, name: str) -> tuple[Points, float]:
 def symmetric(triangle: Float[np.ndarray, " triangle"], size: int) -> Float[np.ndarray, "d d"]:
     """The inverse of taking the upper triangle."""
     matrix = np.zeros((size, size))
-    matrix[np.triu_indices(size)] = triangle
+    matrix[upper_triangle(size)] = triangle
     return matrix + np.triu(matrix, 1).T
