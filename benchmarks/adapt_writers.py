@@ -3,8 +3,8 @@
 `python benchmarks/adapt_writers.py unipen62.npz` sends the spectral coreset of 80 % of the images of writers 0 to 99
 (random convolutions as in the preset spectral_unipen62, with 2,048 features, rows not rounded), and fits the model.
 Each unseen writer then adapts it to 20 images, chosen at random; all its other images test it, before and after.
-`--writers extra` takes other writers, 133 to 283, of whom no table is made: constants are to be chosen on them. It
-writes results/at_work/adapt_writers.json, or adapt_writers_extra.json.
+`--writers extra` takes other writers, 133 to 283, of whom no table is made: constants are chosen on them, with `--each`,
+which prints what each candidate would do alone. It writes results/at_work/adapt_writers.json, or with the writers' name.
 """
 
 from __future__ import annotations
@@ -70,20 +70,26 @@ def measure(parts: list[Arrays]) -> dict[str, float]:
     return {"accuracy": total.correct / total.count, "nll": -total.log_prob / total.count, "ece": ece}
 
 
-def adapt_each(model: FittedModel, writers: dict[int, Arrays], seed: int) -> dict[str, Any]:
+def adapt_each(
+    model: FittedModel,
+    writers: dict[int, Arrays],
+    seed: int,
+    candidates: tuple[personal.Candidate, ...] = personal.CANDIDATES,
+) -> dict[str, Any]:
     said: dict[str, list[Arrays]] = {"before": [], "after": []}
-    gains, chosen = [], np.zeros(len(personal.CANDIDATES))
+    gains, chosen = [], np.zeros(len(candidates))
     for name, (x, y) in writers.items():
         order = np.random.default_rng([seed, name]).permutation(len(y))
         own, rest = order[:NUM_OWN], order[NUM_OWN:]
-        made = personal.personalise(model.posterior, x[own], np.eye(NUM_CLASSES)[y[own]])  # type: ignore[arg-type]
+        labels = np.eye(NUM_CLASSES)[y[own]]
+        made = personal.personalise(model.posterior, x[own], labels, candidates)  # type: ignore[arg-type]
         local = FittedModel(model.study, made.posterior)
         for key, one in (("before", model), ("after", local)):
             said[key].append((np.asarray(one.predict(x[rest]).mean, np.float64), y[rest]))
         right = [float(np.mean(said[key][-1][0].argmax(axis=1) == y[rest])) for key in ("before", "after")]
         gains.append(right[1] - right[0])
         chosen += [weight for _, weight in made.weights]
-    pairs = zip(personal.CANDIDATES, chosen / len(gains), strict=True)
+    pairs = zip(candidates, chosen / len(gains), strict=True)
     return {
         "writers": len(gains),
         "mean gain of accuracy": float(np.mean(gains)),
@@ -100,6 +106,7 @@ def main() -> None:
     parser.add_argument("--writers", choices=("test", "extra"), default="test")
     parser.add_argument("--seeds", type=int, default=3, help="of the draws of 20 records")
     parser.add_argument("--dimension", type=int, default=2048, help="of the features")
+    parser.add_argument("--each", action="store_true", help="print each candidate alone, and write nothing")
     options = parser.parse_args()
     writers = read_writers(options.data)
     asked = {name: part for name, part in writers[options.writers].items() if len(part[1]) >= FEWEST}
@@ -109,6 +116,11 @@ def main() -> None:
     method = Spectral(features=RandomConv(dimension=options.dimension))
     study = Study(terms, Mlp(hidden=(), activation="relu"), method)
     model = fit_federation(study, writers["train"], 0)
+    if options.each:
+        for one in personal.CANDIDATES:
+            found = adapt_each(model, asked, 0, (one,))
+            print(one, json.dumps({key: found[key] for key in ("mean gain of accuracy", "before", "after")}), flush=True)
+        return
     rows = [adapt_each(model, asked, seed) for seed in range(options.seeds)]
     name = "adapt_writers" if options.writers == "test" else f"adapt_writers_{options.writers}"
     (OUT / f"{name}.json").write_text(json.dumps(rows, indent=1) + "\n")

@@ -146,8 +146,8 @@ class Federation:
         write_bytes(self.operator / "config.toml", tomli_w.dumps(values).encode())
         write_bytes(self.operator / "app" / "pyproject.toml", APP.encode())
 
-    def await_superlink(self, process: Process, seconds: float = 60.0) -> None:
-        """Until both of its doors are open."""
+    def await_superlink(self, process: Process, seconds: float = 180.0) -> None:
+        """Until both of its ports are open; on a busy machine that has taken more than a minute."""
         log, until = self.folder / "superlink" / "log", time.monotonic() + seconds
         while time.monotonic() < until:
             if not is_alive(process):
