@@ -35,28 +35,29 @@ from coreshot.data.partition import Dirichlet
 from coreshot.frozen.files import FOLDER
 from coreshot.methods.spectral import center_labels
 from coreshot.spectral.brought_network import Onnx
-from coreshot.spectral.coreset import Moments
 from coreshot.spectral.public_constants import read_constants, standardise
 from coreshot.spectral.random_layer import RandomOnTop
+from coreshot.spectral.received import ReceivedRows, sum_moments
 from coreshot.study import Study
 from coreshot.wire.messages import decode_message
 
-SIZE, CLIENTS, MAX_BYTES = 160, 100, 259_000
-JOINED = ("stage_6", "stage_7", "pooled")
+CLIENTS, MAX_BYTES = 100, 259_000
+JOINED = ("stage_5", "stage_6", "stage_7", "pooled")
 
 
 def digest(path):
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def make_features(networks, outputs, num_random):
-    network, sidecar = networks / "efficientnet-lite0.onnx", networks / f"efficientnet-lite0.{SIZE}.json"
+def make_features(given, outputs, num_random):
+    network, sidecar = (given.networks / f"efficientnet-lite0.{end}" for end in ("onnx", f"{given.size}.json"))
     return Onnx(
         dimension=sum(OUTPUTS[name] for name in outputs) + num_random,
         file=network.name,
         sha256=digest(network),
         outputs=outputs,
-        input_size=(SIZE, SIZE),
+        input_size=(given.size, given.size),
+        mirrored=given.mirrored,
         mean=MEAN,
         deviation=DEVIATION,
         sidecar=sidecar.name,
@@ -79,12 +80,13 @@ def embed(features, raw, seed):
     return np.concatenate([np.asarray(part) for part in parts])
 
 
-def load(data, cache):
+def load(given):
     """Raw outputs and labels of the cached training and test images, in their fixed random order."""
-    archive, kept = np.load(data), open_cache(cache, SIZE)
-    labels, there = archive["labels"], np.any(np.asarray(kept[:, -8:]), axis=1)
+    archive = np.load(given.data)
+    caches = [open_cache(given.cache, given.size, is_mirrored) for is_mirrored in range(1 + given.mirrored)]
+    labels, there = archive["labels"], np.all([np.any(kept[:, -8:], axis=1) for kept in caches], axis=0)
     rows = [part[there[part]] for part in in_order(archive["is_test"])]
-    return [(np.stack([kept[row] for row in part]), labels[part]) for part in rows]
+    return [(sum(kept[part] for kept in caches) / len(caches), labels[part]) for part in rows]
 
 
 def make_study(dimension):
@@ -134,6 +136,13 @@ def read_message(study, client, data):
     return study.read(client, decode_message(data, study_hash=study.hash, client=client))
 
 
+def all_rows(model, x, y):
+    """What a client would send that sends each record's features, the constant feature and the labels."""
+    labels = center_labels(model, np.eye(10, dtype=np.float32)[y])
+    sent = np.concatenate([x, np.ones((len(x), 1), np.float32), labels], axis=1)
+    return ReceivedRows(sent.astype(np.float32), 1.0, len(x), 10)
+
+
 def our_heads(parts, x, y, test):
     """From messages, and from all moments."""
     study = make_study(x.shape[1])
@@ -144,11 +153,9 @@ def our_heads(parts, x, y, test):
         data = coreshot.distill(study, x[rows], y[rows], client=client)
         sizes.append(len(data))
         sent = method.receive(key, model, sent, {client: read_message(study, client, data)})
-        ones = np.ones((len(rows), 1), np.float32)
-        labels = center_labels(model, np.eye(10)[y[rows]])
-        moments = Moments.from_rows(np.concatenate([x[rows], ones], axis=1), labels, len(rows))
-        exact = method.receive(key, model, exact, {client: moments})
-        total = moments if total is None else total + moments
+        own = all_rows(model, x[rows], y[rows])
+        exact = method.receive(key, model, exact, {client: own})
+        total = sum_moments([own], total)
     found = {"spectral": {**fit(method, model, key, sent, test), "bytes": max(sizes)}}
     found["all moments, our head"] = fit(method, model, key, exact, test)
     return found, total
@@ -192,8 +199,8 @@ def fed_avg(parts, x, y, test, rounds=100, cohort=10, batch=32):
 
 def run(given):
     os.environ[FOLDER] = str(given.networks)
-    (raw, y), (raw_test, y_test) = load(given.data, given.cache)
-    features = make_features(given.networks, given.outputs, given.random)
+    (raw, y), (raw_test, y_test) = load(given)
+    features = make_features(given, given.outputs, given.random)
     x, test = embed(features, raw, given.seed), (embed(features, raw_test, given.seed), y_test)
     began = time.process_time()
     partition = Dirichlet(
@@ -205,8 +212,13 @@ def run(given):
     found |= closed_peers(total, test)
     if given.fedavg:
         found["FedAvg of a linear head, 100 rounds"] = fed_avg(parts, x, y, test)
-    facts = {"alpha": given.alpha, "seed": given.seed, "train": len(y), "test": len(y_test), "size": SIZE}
-    facts |= {"outputs": features.outputs, "random": given.random, "cpu_seconds": round(time.process_time() - began)}
+    facts = {"alpha": given.alpha, "seed": given.seed, "train": len(y), "test": len(y_test), "size": given.size}
+    facts |= {
+        "mirrored": given.mirrored,
+        "outputs": features.outputs,
+        "random": given.random,
+        "cpu_seconds": round(time.process_time() - began),
+    }
     with given.out.open("a") as out:
         out.write(json.dumps({**facts, "arms": found}) + "\n")
     show(given.out)
@@ -215,18 +227,16 @@ def run(given):
 def choose(given):
     """Accuracy of our head with all moments on 3,000 training images held out."""
     os.environ[FOLDER] = str(given.networks)
-    (raw, y), _ = load(given.data, given.cache)
-    for outputs, num_random in ((("pooled",), 0), (("stage_7", "pooled"), 0), (JOINED, 0), (JOINED, 1000)):
-        x = embed(make_features(given.networks, outputs, num_random), raw, 0)
+    (raw, y), _ = load(given)
+    for outputs, num_random in (*((JOINED[first:], 0) for first in (3, 2, 1, 0)), (JOINED, 2000)):
+        x = embed(make_features(given, outputs, num_random), raw, 0)
         model = make_study(x.shape[1]).model
-        labels = center_labels(model, np.eye(10)[y])
         parts = np.array_split(np.arange(3000, len(y)), 4)
-        joined = np.concatenate([x, np.ones((len(x), 1), np.float32)], axis=1)
         method, state = make_study(x.shape[1]).one_round, None
         state = method.init(jax.random.key(0), model, jax.random.key(0))
         for index, rows in enumerate(parts):
-            moments = Moments.from_rows(joined[rows], labels[rows], len(rows))
-            state = method.receive(jax.random.key(0), model, state, {str(index): moments})
+            own = all_rows(model, x[rows], y[rows])
+            state = method.receive(jax.random.key(0), model, state, {str(index): own})
         found = fit(method, model, jax.random.key(0), state, (x[:3000], y[:3000]))
         print(f"{' + '.join(outputs)}, {num_random} random, {len(y) - 3000:,} images: {found}", flush=True)
 
@@ -248,6 +258,10 @@ def main():
         command = commands.add_parser(name)
         for argument in ("data", "networks", "cache"):
             command.add_argument(argument, type=Path)
+        command.add_argument(
+            "--size", type=int, default=224, help="of the enlarged images; the cache and sidecar have it"
+        )
+        command.add_argument("--mirrored", action="store_true", help="the mean with the mirror image, from the cache")
     command.add_argument("--alpha", type=float, default=0.1)
     command.add_argument("--seed", type=int, default=0)
     command.add_argument("--outputs", nargs="+", default=JOINED, type=str)

@@ -148,12 +148,3 @@ def sum_of(groups: Sequence[Moments]) -> Moments:
     for group in groups[1:]:
         joint += group.joint
     return Moments(joint, sum(group.num_examples for group in groups), groups[0].num_outputs)
-
-
-def mean_error_bound(total_eigenvalue: float, label_scale: float, ridge: float, weight_norm: float) -> float:
-    """An upper bound on the spectral norm of the error of the posterior mean W.
-
-    total_eigenvalue is the sum over clients of `Rows.next_eigenvalue`. With E the sum of what was left out of S
-    (positive, of norm e), W' - W = (G' + ridge)^-1 (E_G W - E_B), and |E_G| <= e, |E_B| <= e / s.
-    """
-    return total_eigenvalue / ridge * (weight_norm + 1 / label_scale)
