@@ -137,6 +137,19 @@ def test_a_message_scaled_up_is_refused(method):
         study.read("a", message)
 
 
+@pytest.mark.parametrize("method", [SPECTRAL, GLM], ids=["spectral", "glm"])
+def test_a_site_with_exactly_as_many_records_as_allowed_can_send(method):
+    """Its number is a sum of rounded numbers, and may come out a little larger."""
+    claims = []
+    for number in range(991, 1001):
+        study = Study.from_dict({**BASE, "max_records": number, "method": method})
+        message = distill(study, *records(number), client="a")
+        claims.append(study.method.claim(read_messages(study, [message])["a"]).num_records - number)
+    assert method is not GLM or max(claims) > 0, "negative control: one of them is larger"
+    with pytest.raises(CoreshotError, match="client a: has 1,001 records, and the study's max_records is 1,000"):
+        distill(study, *records(1001), client="a")
+
+
 def test_rows_that_do_not_fit_their_number_are_refused():
     study = Study.from_dict({**BASE, "method": SPECTRAL})
     message = decode_message(distill(study, *records(), client="a"), study_hash=study.hash)

@@ -35,6 +35,7 @@ from coreshot.wire.messages import Message
 
 HASH_FORMAT = 2  # raised when the canonical form, or a default of an existing setting, changes
 SCALED, UNSCALED = 10.0, 1e6  # the largest input that is believed: where the study scales inputs, and elsewhere
+ROUNDING = 1e-6  # of a number of records that is a sum of float32 numbers
 PARTS = ("network", "learner", "method", "inputs", "target")
 
 
@@ -155,9 +156,9 @@ class Study:
         if not isinstance(method, Claims):
             return content
         claim, where = method.claim(content), f"client {client}, round {message.round}, {message.kind}"
-        if claim.num_records is not None and claim.num_records > self.agreement.max_records:
+        if claim.num_records is not None and claim.num_records > (1 + ROUNDING) * self.agreement.max_records:
             raise CoreshotError(
-                f"{where}: speaks for {claim.num_records:.3g} records, and the study believes no client beyond "
+                f"{where}: speaks for {claim.num_records:,.8g} records, and the study believes no client beyond "
                 f"max_records = {self.agreement.max_records:,}; ask who sent it, or agree on a higher limit."
             )
         if claim.largest_input > self.largest_input:
