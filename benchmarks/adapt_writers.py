@@ -119,7 +119,9 @@ def main() -> None:
     if options.each:
         for one in personal.CANDIDATES:
             found = adapt_each(model, asked, 0, (one,))
-            print(one, json.dumps({key: found[key] for key in ("mean gain of accuracy", "before", "after")}), flush=True)
+            print(
+                one, json.dumps({key: found[key] for key in ("mean gain of accuracy", "before", "after")}), flush=True
+            )
         return
     rows = [adapt_each(model, asked, seed) for seed in range(options.seeds)]
     name = "adapt_writers" if options.writers == "test" else f"adapt_writers_{options.writers}"
