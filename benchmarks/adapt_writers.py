@@ -3,8 +3,9 @@
 `python benchmarks/adapt_writers.py unipen62.npz` sends the spectral coreset of 80 % of the images of writers 0 to 99
 (random convolutions as in the preset spectral_unipen62, with 2,048 features, rows not rounded), and fits the model.
 Each unseen writer then adapts it to 20 images, chosen at random; all its other images test it, before and after.
-`--writers extra` takes other writers, 133 to 283, of whom no table is made: constants are chosen on them, with `--each`,
-which prints what each candidate would do alone. It writes results/at_work/adapt_writers.json, or with the writers' name.
+`--writers extra` takes other writers, 133 to 283, of whom no table is made: constants are chosen on them, with
+`--each`, which prints what each candidate would do alone. It writes results/at_work/adapt_writers.json, or with the
+writers' name.
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@
 NLL of the preset's inference `adam` after 0, 20, 40, ... updates; `--flip` ascends the KL instead (a negative control).
 `--clients 100:112 --judge 200:300` takes clients of a stored task that no table is about, and judges on the records of
 others: so every choice of docs/bpc.md was made. `--set` changes the preset, as everywhere. Baselines without updates
-(`--learner random_subset`) have a curve of one point. Several inferences (`--inference sgd,adam`) judge the same points,
-a row each.
+(`--learner random_subset`) have a curve of one point. Several inferences (`--inference sgd,adam`) judge the same
+points, a row each.
 """
 
 from __future__ import annotations
