@@ -5,9 +5,13 @@ import pytest
 import scipy.linalg
 from threadpoolctl import threadpool_info, threadpool_limits
 
+import coreshot
+from coreshot.errors import CoreshotError
+from coreshot.fitted.adapting import adapt_to_records
 from coreshot.models import parallel
 from coreshot.spectral import blocked
 from coreshot.spectral.blocked import add_gram, factorise, factorise_alone, invert_factor, mirror
+from coreshot.study import Study
 
 
 @pytest.fixture(autouse=True)
@@ -62,3 +66,32 @@ def test_the_limit_holds_while_anybody_needs_it():
                 assert threads() == {1}
             assert threads() == {1}
         assert threads() == before
+
+
+@pytest.mark.parametrize("method", ["glm", "spectral"])
+def test_a_site_adapts_with_one_blas_thread(method, monkeypatch):
+    """Its matrices are small: on two cores, threads that wait for each other took fourteen times as long."""
+    seen = []
+
+    def threads():
+        return max(one["num_threads"] for one in threadpool_info() if one["user_api"] == "blas")
+
+    def stop(*_):
+        seen.append(threads())
+        raise CoreshotError("seen")
+
+    study = coreshot.table_study("t", num_inputs=2, num_classes=2)
+    if method == "spectral":
+        monkeypatch.setattr("coreshot.spectral.posterior.LinearPosterior.adapted_to", stop)
+        features = {"name": "random_vector", "dimension": 8}
+        study = Study.from_dict({**study.to_dict(), "method": {"name": "spectral", "features": features}})
+    else:
+        monkeypatch.setattr("coreshot.glm.posterior.GlmPosterior.adapted_to", stop)
+    draws = np.random.default_rng(0)
+    x, y = draws.uniform(size=(60, 2)), draws.integers(2, size=60)
+    model = coreshot.fit(study, [coreshot.distill(study, x, y, client="a")])
+    with threadpool_limits(2, user_api="blas"):
+        assert threads() == 2
+        with pytest.raises(CoreshotError, match="seen"):
+            adapt_to_records(model, x, y)
+    assert seen == [1]

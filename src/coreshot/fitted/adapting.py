@@ -26,6 +26,7 @@ from coreshot.methods.glm import Glm
 from coreshot.methods.one_shot import OneShot
 from coreshot.methods.protocol import Adapts
 from coreshot.methods.spectral import Spectral
+from coreshot.models.parallel import one_blas_thread
 from coreshot.spectral.calibration import class_sums
 from coreshot.study import Study
 from coreshot.types import make_points
@@ -69,6 +70,7 @@ def adapt_to_records(model: FittedModel, x: Any, y: Any) -> Adapted:
     return Adapted(replace(model, posterior=local, state=None), facts, words)
 
 
+@one_blas_thread()
 def adapt_to_unlabelled(model: FittedModel, contents: Contents, x: Any) -> Adapted:
     """Base rates by expectation maximisation; a CoreshotError where the model, or the sites, do not bear it out."""
     shares = federation_shares(model, contents)
@@ -101,6 +103,7 @@ def adapt_to_unlabelled(model: FittedModel, contents: Contents, x: Any) -> Adapt
     return Adapted(_with_ratios(model, log_ratios), facts, (_share_words(model.study, shares, there), tested))
 
 
+@one_blas_thread()
 def adapt_to_shares(model: FittedModel, contents: Contents, given: Mapping[str, float], x: Any = None) -> Adapted:
     """Shares that are known. With records, their mean probabilities become these shares."""
     shares = federation_shares(model, contents)

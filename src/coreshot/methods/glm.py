@@ -53,6 +53,7 @@ from coreshot.inference.protocol import Info
 from coreshot.methods.one_round import OneRoundMethod, answer_each, check_arrived, exchange_once
 from coreshot.methods.protocol import Answers, Claim, MethodCost, OnChunk, PointInference
 from coreshot.models import Model
+from coreshot.models.parallel import one_blas_thread
 from coreshot.privacy.guarded_records import Records
 from coreshot.privacy.releases import Release
 from coreshot.types import Kind, Points, PRNGKey
@@ -316,6 +317,7 @@ class Glm(OneRoundMethod):
         left = {name: site for name, site in state.sites.items() if name != client}
         return replace(state, sites=left, is_done=bool(left))
 
+    @one_blas_thread()
     def posterior(
         self, key: PRNGKey, model: Model, state: GlmState, inference: PointInference | None = None
     ) -> tuple[GlmPosterior, Info]:
@@ -328,6 +330,7 @@ class Glm(OneRoundMethod):
         known = GlmPosterior(state.polynomials, model.kind, head, filling, limits, new_site)
         return replace(known, largest_count=self.largest_count), {}
 
+    @one_blas_thread()
     def adapt(
         self, model: Model, state: GlmState, posterior: GlmPosterior, points: Points
     ) -> tuple[GlmPosterior, float]:

@@ -28,6 +28,7 @@ from coreshot.inference.protocol import Info
 from coreshot.methods.noisy_sum import NoisySumMethod, NoisySumState, Part
 from coreshot.methods.protocol import MethodCost, PointInference
 from coreshot.models import Model
+from coreshot.models.parallel import one_blas_thread
 from coreshot.privacy.gaussian_moments import CROSS_UNIT, UNIT, deviations, noisy_moments, symmetric
 from coreshot.privacy.guarded_records import Records
 from coreshot.privacy.releases import Release
@@ -116,12 +117,14 @@ class PrivateSpectral(NoisySumMethod):
         noisy = noisy_moments(records, STATISTICS, lambda points: moment_rows(public, points), CROSS_SHARE)
         return noisy.gram.reshape(1, -1), noisy.cross.reshape(1, -1)
 
+    @one_blas_thread()
     def posterior(
         self, key: PRNGKey, model: Model, state: PrivateState, inference: PointInference | None = None
     ) -> tuple[LinearPosterior, Info]:
         noise = deviations(self.noise_multiplier, CROSS_SHARE, len(state.clients) * self.noise_share)
         return fit_private_posterior(state.map, state.gram, state.cross, noise), {}
 
+    @one_blas_thread()
     def adapt(
         self, model: Model, state: PrivateState, posterior: LinearPosterior, points: Points
     ) -> tuple[LinearPosterior, float]:
