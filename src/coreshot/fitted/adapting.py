@@ -44,6 +44,7 @@ class Adapted:
     words: tuple[str, ...]
 
 
+@one_blas_thread()
 def adapt_to_records(model: FittedModel, x: Any, y: Any) -> Adapted:
     """`model` is that of the other sites, with its state: fitted here, not read from a file."""
     terms = model.study.agreement

@@ -330,7 +330,6 @@ class Glm(OneRoundMethod):
         known = GlmPosterior(state.polynomials, model.kind, head, filling, limits, new_site)
         return replace(known, largest_count=self.largest_count), {}
 
-    @one_blas_thread()
     def adapt(
         self, model: Model, state: GlmState, posterior: GlmPosterior, points: Points
     ) -> tuple[GlmPosterior, float]:

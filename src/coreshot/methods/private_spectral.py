@@ -124,7 +124,6 @@ class PrivateSpectral(NoisySumMethod):
         noise = deviations(self.noise_multiplier, CROSS_SHARE, len(state.clients) * self.noise_share)
         return fit_private_posterior(state.map, state.gram, state.cross, noise), {}
 
-    @one_blas_thread()
     def adapt(
         self, model: Model, state: PrivateState, posterior: LinearPosterior, points: Points
     ) -> tuple[LinearPosterior, float]:

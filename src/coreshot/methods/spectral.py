@@ -233,7 +233,6 @@ class Spectral(OneRoundMethod):
         groups = [state.groups[name] for name in order]
         return fit_posterior(state.map, model.kind, groups, means, ridge=self.ridge, ridge_factor=factor), {}
 
-    @one_blas_thread()
     def adapt(
         self, model: Model, state: SpectralState, posterior: LinearPosterior, points: Points
     ) -> tuple[LinearPosterior, float]:

@@ -40,8 +40,8 @@ class Candidate:
     freedom: float
 
 
-# Of UNIPEN-62's extra writers, each with 20 images, one candidate alone: freedom 3 is best, 0.03 hardly differs from 0
-# (`benchmarks/adapt_writers.py --writers extra --each`).
+# Of UNIPEN-62's extra writers, each with 20 images, one candidate alone: freedom 3 gains most, 0.03 a third of
+# that (`benchmarks/adapt_writers.py --writers extra --each`).
 CANDIDATES = (
     Candidate(1.0, 1.0, 0.0),
     *(Candidate(1.0, width, freedom) for width in (1.0, 10.0, 100.0) for freedom in (0.03, 0.3, 1.0, 3.0, 10.0)),
