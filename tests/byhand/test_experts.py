@@ -50,6 +50,12 @@ def test_steps_before_the_first_are_not_kept():
     assert drawable_steps(experts(20, 2, first_step=10), 4) == [10, 12, 14, 16, 18, 20]
 
 
+def test_steps_between_the_last_start_and_the_end_are_not_kept():
+    """T = 21, L = 4, every 2nd, chains from 0 to 2: starts 0 and 2, ends 4 and 6, and the last full interval, 20."""
+    assert drawable_steps(experts(21, 2, last_step=3), 4) == [0, 2, 4, 6, 20]
+    assert drawable_steps(experts(20, 2, last_step=40), 4) == drawable_steps(experts(20, 2), 4)  # no limit at all
+
+
 def test_a_chain_as_long_as_the_experts_has_one_start():
     assert drawable_steps(experts(10, 5), 10) == [0, 10]
 
@@ -89,6 +95,18 @@ def store(make_bpc, model, points, keys, shared_key):
 def test_shape_of_the_store(store, model):
     assert store.checkpoints.shape == (1, 3, len(STEPS), model.num_params())
     assert store.ends.tolist() == [2, 3, 4, 5]  # two saved steps after starts 0, 1, 2, 3
+
+
+def test_with_a_last_step_chains_are_early_and_the_experts_learn_on(make_bpc, store, model, points, keys, shared_key):
+    """What is drawn are early checkpoints of the same trajectories, and what gives labels is their end."""
+    group = jax.tree.map(lambda array: array[None], points)
+    early = init(make_bpc({"last_step": 2}), keys, model, group, shared_key).local.value.experts
+    kept = [STEPS.index(step) for step in (0, 2, 4, 6, 10)]
+    np.testing.assert_array_equal(early.checkpoints, store.checkpoints[:, :, kept])
+    np.testing.assert_array_equal(early.last(), store.last())
+    assert early.ends.tolist() == [2, 3]  # of chains of 4 steps from 0 and 2
+    with pytest.raises(CoreshotError, match=r"last_step 2 is for stored experts"):
+        init(make_bpc({"last_step": 2, "store": "replay", "pool": 2}), keys, model, group, shared_key)
 
 
 def test_trajectories_start_at_the_shared_initial_weights(store, model, shared_key):

@@ -317,6 +317,11 @@ class BpcFkl(Descent):
                 'learner: soft_labels needs the experts\' last weights, which experts.store = "replay" does not keep; '
                 'set experts.store to "memory" or "disk".'
             )
+        if experts.last_step is not None and (experts.store == "replay" or experts.last_step < experts.first_step):
+            raise CoreshotError(
+                f"learner: experts.last_step {experts.last_step} is for stored experts, and is not before "
+                f'experts.first_step {experts.first_step}; raise it, and set experts.store to "memory" or "disk".'
+            )
         if experts.first_step + length > experts.num_steps:
             raise CoreshotError(
                 f"learner: a chain of data_chain_length {length} from experts.first_step {experts.first_step} on is "

@@ -18,7 +18,7 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, Int, Key
 from pydantic import Field
 
-from coreshot.config import Count, Positive, settings
+from coreshot.config import Count, NonNegativeInt, Positive, settings
 from coreshot.keys import named_key
 from coreshot.learners.randomised_map import Sampling, langevin_noise_scale, randomised
 from coreshot.models import Model
@@ -38,6 +38,10 @@ class Experts:
     step_size: Positive
     # Ours: no chain starts before this step, so that weights that have not yet learned are not drawn.
     first_step: Annotated[int, Field(ge=0)] = 0
+    # Ours, of memory and disk: no chain starts after this step, while the experts go on to learn, for soft labels; None
+    # is the paper's. Early weights are less those of one client, and points that agree with them serve better together
+    # with other clients' points: docs/bpc.md.
+    last_step: NonNegativeInt | None = None
     store: Literal["memory", "disk", "replay"] = "memory"  # disk: memory-mapped, in a file that is removed with the run
     # Of memory and disk; float16 keeps the difference from the initial weights, at half the bytes.
     coding: Literal["float32", "float16"] = "float32"
@@ -47,25 +51,33 @@ class Experts:
 
 
 def start_steps(experts: Experts, chain_length: int) -> range:
-    """The saved steps r, from first_step on, with r + chain_length <= num_steps."""
-    return range(experts.first_step, experts.num_steps - chain_length + 1, experts.save_interval)
+    """The saved steps r, from first_step to last_step, with r + chain_length <= num_steps."""
+    last = experts.num_steps - chain_length
+    if experts.last_step is not None:
+        last = min(last, experts.last_step)
+    return range(experts.first_step, last + 1, experts.save_interval)
 
 
 def drawable_steps(experts: Experts, chain_length: int) -> list[int]:
-    """Where a chain can start or end: no other checkpoint is ever drawn, so no other is kept."""
+    """Where a chain can start or end: no other checkpoint is ever drawn, so no other is kept, but for the last of all
+    where chains have a last_step before it."""
     starts = start_steps(experts, chain_length)
-    return sorted({*starts, *(start + chain_length for start in starts)})
+    ends = {start + chain_length for start in starts}
+    if experts.last_step is not None:
+        ends.add(experts.num_steps // experts.save_interval * experts.save_interval)
+    return sorted({*starts, *ends})
 
 
 def expert_steps(experts: Experts, chain_length: int, num_draws: int) -> int:
     """Training steps of one client's experts, if an update draws num_draws pairs in all.
 
-    A store trains every trajectory up to its last drawable step. Of replay this is the mean: its pool begins spread
-    over all starts, a draw moves both ends by one interval, and a trajectory whose starts are used up is replaced.
+    A store trains every trajectory up to the last step that it keeps. Of replay this is the mean: its pool begins
+    spread over all starts, a draw moves both ends by one interval, and a trajectory whose starts are used up is
+    replaced.
     """
     starts = start_steps(experts, chain_length)
     if experts.store != "replay":
-        return experts.num_trajectories * (starts[-1] + chain_length)
+        return experts.num_trajectories * drawable_steps(experts, chain_length)[-1]
     pool = min(experts.pool, experts.num_trajectories)
     begun = pool * (experts.first_step + len(starts) * experts.save_interval // 2 + chain_length)
     renewed = num_draws // len(starts) * (experts.first_step + chain_length)
@@ -149,8 +161,8 @@ class Recipe:
 
     @property
     def num_saves(self) -> int:
-        """Saved steps after the initial one, up to the last that can be drawn."""
-        return (self.starts[-1] + self.chain_length) // self.experts.save_interval
+        """Saved steps after the initial one, up to the last that is kept."""
+        return drawable_steps(self.experts, self.chain_length)[-1] // self.experts.save_interval
 
     def begin(self, shared_key: PRNGKey, index: Int[Array, ""]) -> Carry:
         params = self.model.init(jax.random.fold_in(shared_key, index))

@@ -78,8 +78,8 @@ class PrivateBpcFkl(BpcFkl):
 
     @property
     def _num_steps(self) -> int:
-        """Of each expert: no more than can be drawn."""
-        return start_steps(self.experts, self.data_chain_length)[-1] + self.data_chain_length
+        """Of each expert: no more than are kept."""
+        return drawable_steps(self.experts, self.data_chain_length)[-1]
 
     def init(self, keys: Key[Array, " clients"], model: Model, records: Records, shared_key: PRNGKey) -> DescentState:
         self.check(model)
