@@ -33,6 +33,7 @@ SETTINGS = {
     "raw_images": {"max_bytes": 2 * NUM_POINTS, "coding": {"bits": 8}},  # of two numbers each
     "class_mean": {"num_points": NUM_POINTS},
     "noise": {"num_points": NUM_POINTS, "init_scale": 0.5},
+    "start_only": {"num_points": NUM_POINTS, "init_scale": 0.5},
     "private_bpc_fkl": {**PRIVATE, "sampling_rate": 0.3, "clip_norm": 1.0},  # and the shared small settings
     "private_dm": {**DESCENT, **PRIVATE, "num_networks": 2},
 }

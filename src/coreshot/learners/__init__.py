@@ -12,6 +12,7 @@ from coreshot.learners.gradient_matching import GradientMatching
 from coreshot.learners.private_bpc_fkl import PrivateBpcFkl as PrivateBpcFkl
 from coreshot.learners.private_dm import PrivateDm as PrivateDm
 from coreshot.learners.protocol import Learner as Learner
+from coreshot.learners.start_only import StartOnly
 from coreshot.learners.vbpc import Vbpc
 
 LEARNERS: dict[str, type[Any]] = {
@@ -29,4 +30,5 @@ LEARNERS: dict[str, type[Any]] = {
     "raw_images": RawImages,
     "class_mean": ClassMean,
     "noise": Noise,
+    "start_only": StartOnly,
 }
