@@ -11,18 +11,28 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass, field
 
 import psutil
 
-INTERVAL = 2.0  # seconds between two samples; reading the memory of all processes takes time itself
+INTERVAL = 2.0  # seconds between two samples
 
 
-def memory(processes: set[psutil.Process], at_least: int = 0) -> int:
-    """Bytes of those that still live. A bound that costs little is enough where all together cannot exceed at_least."""
-    resident = sum(read_memory(process, lambda one: one.memory_info().rss) for process in processes)
-    if resident <= at_least:
-        return resident
-    return sum(read_memory(process, lambda one: one.memory_full_info().pss) for process in processes)
+@dataclass
+class Memory:
+    """Bytes of processes. Proportional sizes are read only where they may be a new peak: that takes time itself."""
+
+    peak: int = 0
+    last: int = 0  # proportional sizes, when they were read
+    resident: dict[psutil.Process, int] = field(default_factory=dict)  # what each process had then
+
+    def look(self, processes: set[psutil.Process]) -> None:
+        now = {process: read_memory(process, lambda one: one.memory_info().rss) for process in processes}
+        # Since the last time they have grown by no more than this; a new process has grown by all that it has.
+        growth = sum(max(0, size - self.resident.get(process, 0)) for process, size in now.items())
+        if self.last + growth > self.peak:
+            self.last = sum(read_memory(process, lambda one: one.memory_full_info().pss) for process in processes)
+            self.resident, self.peak = now, max(self.peak, self.last)
 
 
 def read_memory(process: psutil.Process, read: Callable[[psutil.Process], int]) -> int:
@@ -33,19 +43,19 @@ def read_memory(process: psutil.Process, read: Callable[[psutil.Process], int]) 
 
 def watch(command: list[str]) -> tuple[int, float, int]:
     """The exit code, the wall time in seconds, and the peak memory in bytes."""
-    start, peak = time.monotonic(), 0
+    start, memory = time.monotonic(), Memory()
     seen: set[psutil.Process] = set()  # a process stays here when its parent ends before it, as a daemon's does
     with psutil.Popen(command) as running:
         seen.add(psutil.Process(running.pid))
         while True:
             seen = with_descendants({process for process in seen if process.is_running()})
-            peak = max(peak, memory(seen, peak))
+            memory.look(seen)
             try:
-                return running.wait(timeout=INTERVAL), time.monotonic() - start, peak
+                return running.wait(timeout=INTERVAL), time.monotonic() - start, memory.peak
             except psutil.TimeoutExpired:
                 continue
             except KeyboardInterrupt:
-                return running.wait(), time.monotonic() - start, peak
+                return running.wait(), time.monotonic() - start, memory.peak
 
 
 def with_descendants(roots: set[psutil.Process]) -> set[psutil.Process]:

@@ -260,7 +260,6 @@ FEDERATIONS = {
     "test_failures.py",
     "test_forgetting.py",
     "test_ray.py",
-    "test_restart.py",
     "test_secure_federation.py",
 }
 

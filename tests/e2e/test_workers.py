@@ -9,6 +9,10 @@ import time
 
 import pytest
 
+from coreshot.experiments.preset import load_preset
+from coreshot.experiments.run import run
+from coreshot.report.run_report import write_report
+
 pytestmark = pytest.mark.filterwarnings("ignore:'click:DeprecationWarning")
 
 TINY = """
@@ -25,7 +29,7 @@ num_clients = 4
 
 [learner.bpc]
 num_points = 10
-num_updates = 25
+num_updates = 10
 num_trajectories = 2
 data_chain_length = 5
 coreset_chain_length = 3
@@ -75,9 +79,11 @@ def contents(folder):
 
 
 @pytest.fixture(scope="module")
-def in_threads(preset, environment, tmp_path_factory):
+def in_threads(preset, tmp_path_factory):
+    """In this process."""
     folder = tmp_path_factory.mktemp("threads") / "run"
-    subprocess.run(command(preset, "--out", folder), env=environment, check=True, capture_output=True)
+    run([load_preset(str(preset), ())], folder)
+    write_report(folder)
     return folder
 
 

@@ -15,6 +15,8 @@ from pathlib import Path
 
 from attack import attack
 
+NUM_SITES = 3
+
 
 def raise_loopback() -> None:
     """What `ip link set lo up` does: in a new namespace it is down."""
@@ -54,7 +56,7 @@ def attacks(folder: Path, federation: Path, authority: Path) -> dict:
     (folder / "marks").mkdir()
     return {
         f"attack at {door}": attack(
-            folder / f"attacker-{door}", address_of(federation, door), authority, folder / "marks", 5
+            folder / f"attacker-{door}", address_of(federation, door), authority, folder / "marks", NUM_SITES
         )
         for door in ("address", "control")
     }
@@ -64,7 +66,7 @@ def main(folder: Path, preset: str) -> None:
     if "--namespace" in sys.argv:
         raise_loopback()
     federation, certs, strangers = folder / "federation", folder / "certs", folder / "strangers"
-    names = ",".join(f"client-{index}" for index in range(5))
+    names = ",".join(f"client-{index}" for index in range(NUM_SITES))
     commands = {
         "certs": ["certs", certs, "--sites", names],
         "strangers": ["certs", strangers, "--sites", "client-0"],
@@ -77,7 +79,7 @@ def main(folder: Path, preset: str) -> None:
             "--out",
             folder / "run",
             "--quorum",
-            "5",
+            NUM_SITES,
             "--join-seconds",
             "200",
             "--answer-seconds",

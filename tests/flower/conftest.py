@@ -98,9 +98,7 @@ class Sites:
         np.savez(path, x=np.asarray(points.x), y=np.asarray(points.y))
         return path
 
-    def start(self, name: str, data: Path, *options: str, **fault: str) -> None:
-        paths = os.pathsep.join(filter(None, [str(FAULTS), os.environ.get("PYTHONPATH")]))
-        extra = {**fault, "PYTHONPATH": paths} if fault else {}
+    def start(self, name: str, data: Path, *options: str) -> None:
         command = [
             sys.executable,
             "-m",
@@ -113,11 +111,22 @@ class Sites:
             "--client",
             name,
         ]
-        command += ["--home", str(self.folder / f"home-{name}"), *(options or ["--insecure"])]
+        command += ["--home", str(self.folder / f"home-{name}"), "--insecure", *options]
+        paths = os.pathsep.join(filter(None, [str(FAULTS), os.environ.get("PYTHONPATH")]))
+        environment = {**self.environment, "FAULT": str(self.fault_of(name)), "PYTHONPATH": paths}
         with (self.folder / f"{name}.log").open("ab") as log:
             self.processes[name] = psutil.Popen(
-                command, env={**self.environment, **extra}, stdout=log, stderr=log, start_new_session=True
+                command, env=environment, stdout=log, stderr=log, start_new_session=True
             )
+
+    def fault_of(self, name: str) -> Path:
+        """The file that says what is wrong with a site; nothing is where there is none."""
+        return self.folder / f"{name}.fault"
+
+    def times_begun(self, name: str) -> int:
+        """How often its work has begun."""
+        marks = self.folder / f"{name}.fault.began"
+        return len(marks.read_text().splitlines()) if marks.exists() else 0
 
     def kill(self, name: str) -> None:
         """As if its machine had lost its power."""
@@ -140,18 +149,18 @@ class Sites:
         return (self.folder / f"{name}.log").read_text()
 
 
-@pytest.fixture
-def federation(tmp_path: Path, environment: dict[str, str], coreshot: Callable[..., Any]) -> Iterator[Sites]:
-    """A SuperLink without TLS, and no site yet."""
-    sites = Sites(tmp_path, environment)
-    found = coreshot("flower", "up", tmp_path / "federation")
+@pytest.fixture(scope="module")
+def federation(tmp_path_factory: pytest.TempPathFactory, environment: dict[str, str], coreshot: Any) -> Iterator[Sites]:
+    """A SuperLink without TLS, and no site yet; shared by the tests of a file."""
+    sites = Sites(tmp_path_factory.mktemp("sites"), environment)
+    found = coreshot("flower", "up", sites.folder / "federation")
     assert found.returncode == 0, found.stderr
-    sites.address = json.loads((tmp_path / "federation" / "federation.json").read_text())["address"]
+    sites.address = json.loads((sites.folder / "federation" / "federation.json").read_text())["address"]
     yield sites
     for name in sites.processes:
         if sites.processes[name].is_running():
             sites.kill(name)
-    assert coreshot("flower", "down", tmp_path / "federation").returncode == 0
+    assert coreshot("flower", "down", sites.folder / "federation").returncode == 0
 
 
 @pytest.fixture

@@ -118,7 +118,7 @@ def test_no_byte_of_its_coreset_is_left_with_the_coordinator(federation, coresho
     [message] = (tmp_path / "out" / "messages").rglob("site-1.safetensors")
     _, arrays = unpack(message.read_bytes())
     needle = max((array.tobytes() for array in arrays.values()), key=len)[:64]
-    coordinators = [tmp_path / "out", tmp_path / "federation"]
+    coordinators = [tmp_path / "out", federation.folder / "federation"]
 
     def holders() -> set[str]:
         files = [path for folder in coordinators for path in folder.rglob("*") if path.is_file()]
@@ -131,7 +131,9 @@ def test_no_byte_of_its_coreset_is_left_with_the_coordinator(federation, coresho
     assert found.returncode == 0, found.stderr
     assert "the SuperLink's copy is deleted" in found.stdout
     assert holders() == set()
-    with closing(sqlite3.connect(tmp_path / "federation" / "superlink" / "link.db", isolation_level=None)) as link:
+    with closing(
+        sqlite3.connect(federation.folder / "federation" / "superlink" / "link.db", isolation_level=None)
+    ) as link:
         link.execute("UPDATE task SET finished_at = NULL")  # as in a run that goes on
     with pytest.raises(CoreshotError, match="a run is going on"):
         forget_in_run(tmp_path / "out", study.hash, "site-2")

@@ -1,4 +1,4 @@
-"""Five sites over TLS with node authentication, in their own network namespace: bit for bit the local results."""
+"""Three sites over TLS with node authentication, in their own network namespace: bit for bit the local results."""
 
 import json
 import shutil
@@ -7,20 +7,35 @@ import sys
 from pathlib import Path
 
 import pytest
+from alone import NUM_SITES
 
-TINY = """
+from coreshot.experiments.preset import load_preset
+from coreshot.experiments.run import run
+
+TINY = f"""
 base = "moons_quick"
 title = "moons, tiny"
+
+[task]
+num_clients = {NUM_SITES}
+
+[network]
+hidden = [4, 4]
 
 [learner.bpc]
 num_updates = 3
 num_trajectories = 2
+data_chain_length = 5
+coreset_chain_length = 5
+num_noise_samples = 2
 
 [learner.bpc.experts]
 num_trajectories = 3
+num_steps = 10
 
 [method.fed_avg]
-num_rounds = 3
+num_rounds = 2
+local_steps = 3
 
 [inference.sgd]
 num_steps = 5
@@ -53,8 +68,7 @@ def folder(tmp_path_factory, environment, has_namespaces):
     folder = tmp_path_factory.mktemp("secure")
     preset = folder / "tiny.toml"
     preset.write_text(TINY)
-    local = [sys.executable, "-m", "coreshot", "run", str(preset), "--out", str(folder / "local")]
-    subprocess.run(local, env=environment, check=True, capture_output=True, timeout=300)
+    run([load_preset(str(preset), ())], folder / "local", [0])
     alone = [sys.executable, str(Path(__file__).parent / "alone.py"), str(folder), str(preset)]
     prefix, suffix = (["unshare", "-rn"], ["--namespace"]) if has_namespaces else ([], [])
     subprocess.run([*prefix, *alone, *suffix], env=environment, check=True, timeout=600)
@@ -83,10 +97,10 @@ def test_every_command_says_the_truth_by_its_exit_code(said):
 
 
 def test_coresets_weights_ledgers_and_rows_are_the_local_runners(said, folder, check_same_run):
-    """One shot from five sites, and three rounds of FedAvg with two."""
+    """One shot from three sites, and two rounds of FedAvg with two."""
     assert said["run"]["code"] == 0, said["run"]
     check_same_run(folder / "local", folder / "run")
-    assert len(list(folder.glob("run/messages/*/round-0/*.safetensors"))) == 5
+    assert len(list(folder.glob("run/messages/*/round-0/*.safetensors"))) == NUM_SITES
     assert (folder / "run" / "report.html").is_file()
 
 
@@ -100,7 +114,7 @@ def test_a_foreign_app_is_refused_at_the_door_of_the_sites(said):
 def test_a_site_executes_no_app_that_comes_with_a_run(said, folder):
     """Not even if the run is started at the coordinator's own door; the run after it shows that sites go on."""
     loot = [line for line in said["attack at control"]["stdout"].splitlines() if line.startswith("LOOT")]
-    assert loot == ["LOOT it runs no app but the installed coreshot, and this run brings another"] * 5
+    assert loot == ["LOOT it runs no app but the installed coreshot, and this run brings another"] * NUM_SITES
     assert said["attack at control"]["marks"] == 0
     assert not list((folder / "marks").iterdir())
     for site in (folder / "federation" / "sites").iterdir():
@@ -120,7 +134,7 @@ def test_a_node_whose_key_is_not_registered_is_refused(said):
     assert said["stranger"]["code"] != 0
     assert "Failed to activate SuperNode" in said["stranger"]["stdout"] + said["stranger"]["stderr"]
     nodes = json.loads(said["status"]["stdout"])["nodes"]
-    assert sorted(node["name"] for node in nodes) == [f"client-{index}" for index in range(5)]
+    assert sorted(node["name"] for node in nodes) == [f"client-{index}" for index in range(NUM_SITES)]
     assert {node["status"] for node in nodes} == {"online"}
 
 
@@ -141,7 +155,7 @@ def test_no_connection_leaves_the_machine(said, has_namespaces):
 def test_negative_control_one_changed_byte_is_seen(folder, tmp_path, check_same_run):
     other = shutil.copytree(folder / "local", tmp_path / "other")
     check_same_run(folder / "local", other)
-    message = next(other.glob("messages/*/round-0/client-3.safetensors"))
+    message = next(other.glob("messages/*/round-0/client-2.safetensors"))
     data = bytearray(message.read_bytes())
     data[-1] ^= 1
     message.write_bytes(data)

@@ -23,6 +23,9 @@ import rich.table
 
 import coreshot.api
 import coreshot.cli.distill as command
+import coreshot.runtime.compilation
+import coreshot.runtime.resumable
+import coreshot.wire.signatures
 from coreshot.privacy.promise import promise
 from coreshot.privacy.release_ledger import ReleaseLedger
 from coreshot.runtime.site_answers import SiteAnswers
@@ -31,10 +34,16 @@ from coreshot.study.file import read_study
 from coreshot.types import Points
 from coreshot.wire.messages import Message, encode_message
 
-IMPORTED = (rich.console, rich.table)
+IMPORTED = (
+    rich.console,
+    rich.table,
+    coreshot.runtime.compilation,
+    coreshot.runtime.resumable,
+    coreshot.wire.signatures,
+)
 
 
-def compute(study, x, y, *, client, **options):
+def compute(study, points, client, *options):
     arrays = {"noise": np.frombuffer(os.urandom(64), np.uint8)}
     return encode_message(Message("coreset", 0, arrays), study_hash=study.hash, client=client, releases=study.releases)
 
@@ -116,7 +125,7 @@ def name_ledger(folder, number):
 
 
 def main(folder, seed, num_kills, is_late):
-    coreshot.api.distill = compute
+    coreshot.api.distill_points = compute
     read_before(folder)
     gc.freeze()
     draws, out, left, journals, times, number = random.Random(seed), folder / "site.coreset", folder / "left", 0, [], 0
