@@ -2,7 +2,7 @@
 
 `python benchmarks/bpc_starts.py` takes clients 100 to 199 of emnist62, makes each start of the preset's learner, trains
 a small ConvNet on all of them (the learner's proxy network, by Adam) and prints its accuracy and NLL on 4,000 records
-of clients 200 to 299, for each seed. `neighbour_draw` was chosen by these numbers: docs/bpc.md.
+of clients 200 to 299, for each seed. `neighbour_mix` was chosen by these numbers: docs/bpc.md.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from coreshot.models import LogDensity, Model
 from coreshot.runtime.compilation import keep_compiled
 from coreshot.types import Coreset, Points, PRNGKey, pad_points, padded_size
 
-STARTS = ("mean", "class_mean", "class_draw", "neighbour_draw", "between", "records")
+STARTS = ("mean", "class_mean", "class_draw", "neighbour_mix", "between", "records")
 JUDGE = MapEstimate(optimizer="adam", step_size=1e-3, num_steps=2000, batch_size=64)
 
 

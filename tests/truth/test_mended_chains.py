@@ -2,6 +2,7 @@
 augmentation, held-out experts, bounds, a proxy network, and starts that are means.
 """
 
+import itertools
 from dataclasses import replace
 
 import jax
@@ -15,7 +16,14 @@ from coreshot.keys import fold_each
 from coreshot.learners.bpc_fkl import kl_gradient
 from coreshot.learners.coreset_chains import chain_ends
 from coreshot.learners.loop import distill
-from coreshot.learners.starts import MIN_GROUP, class_draws, class_means, neighbour_draws, proportional_labels
+from coreshot.learners.starts import (
+    MIN_GROUP,
+    SHARES,
+    class_draws,
+    class_means,
+    neighbour_mixes,
+    proportional_labels,
+)
 from coreshot.models import Model
 from coreshot.models.networks import ConvNet, Mlp
 from coreshot.privacy.guarded_records import Records, guard_records
@@ -165,27 +173,36 @@ def test_class_draws_have_the_mean_and_the_covariance_of_the_class():
     np.testing.assert_allclose(padded, unpadded, rtol=1e-4)
 
 
-def test_neighbour_draws_mix_five_records_that_are_alike():
-    """A class of two groups of five records, far apart: draws have the mean and the covariance of one group, and of
-    each as often. Negative control: the class's own Gaussian is mostly in between, where no record is."""
+def test_neighbour_mixes_are_of_five_records_that_are_alike():
+    """A class of two groups of five records, far apart: a mixture is of one group, with the shares in some order, so
+    that their covariance is the group's times the sum of squares of (share - 1/5). Negative control: the class's own
+    Gaussian is mostly in between, where no record is."""
     group = DRAWS.normal(size=(5, 2)) @ [[1.0, 0.6], [0.0, 0.8]]
     far = np.asarray([100.0, 0.0])
     records = np.concatenate([group + far, group - far, [[50.0, 50.0]] * 4])
     points = make_points(records, np.eye(2)[[0] * 10 + [1] * 4])
     labels = jnp.broadcast_to(jnp.eye(2)[0], (4000, 2))
-    found = np.asarray(neighbour_draws(jax.random.key(0), points, labels, 0.1))
+    found = np.asarray(neighbour_mixes(jax.random.key(0), points, labels, 0.1))
     is_right = found[:, 0] > 0
     assert np.mean(is_right) == pytest.approx(0.5, abs=0.001)  # no record is the first of a group more often
     near = found - np.where(is_right[:, None], far, -far)
     np.testing.assert_allclose(near.mean(axis=0), group.mean(axis=0), atol=0.1)
-    np.testing.assert_allclose(np.cov(near.T), np.cov(group.T), atol=0.15)
+    np.testing.assert_allclose(np.cov(near.T), np.var(SHARES) * 5 * np.cov(group.T), atol=0.15)
+    mixtures = np.asarray([np.asarray(shares) @ group for shares in itertools.permutations(SHARES)])
+    assert np.max(np.min(np.linalg.norm(near[:100, None] - mixtures[None], axis=2), axis=1)) < 1e-3
     between = np.asarray(class_draws(jax.random.key(0), points, labels, 0.1))
     assert np.mean(np.abs(np.abs(between[:, 0]) - 100) > 20) > 0.5
-    small = np.asarray(neighbour_draws(jax.random.key(0), points, jnp.eye(2)[1:], 0.1))
+    small = np.asarray(neighbour_mixes(jax.random.key(0), points, jnp.eye(2)[1:], 0.1))
     assert np.abs(small - records.mean(axis=0)).max() < 0.5
-    padded = np.asarray(neighbour_draws(jax.random.key(0), pad_points(points, 20), labels[:3], 0.1))
-    unpadded = np.asarray(neighbour_draws(jax.random.key(0), points, labels[:3], 0.1))
+    padded = np.asarray(neighbour_mixes(jax.random.key(0), pad_points(points, 20), labels[:3], 0.1))
+    unpadded = np.asarray(neighbour_mixes(jax.random.key(0), points, labels[:3], 0.1))
     np.testing.assert_allclose(padded, unpadded, rtol=1e-4)
+
+
+def test_no_record_has_more_than_half_of_a_mixture():
+    assert len(SHARES) == MIN_GROUP
+    assert sum(SHARES) == pytest.approx(1.0)
+    assert max(SHARES) <= 0.5
 
 
 def test_labels_in_proportion_to_the_records_by_hand(image_model):
