@@ -34,6 +34,7 @@ BY_HAND = {
     "raw_images": ({"max_bytes": 6, "coding": {"bits": 8}}, 0),
     "class_mean": ({"num_points": 3}, 0),
     "noise": ({"num_points": 3, "init_scale": 0.5}, 0),
+    "start_only": ({"num_points": 3, "init_scale": 0.5}, 0),
     # 2 x 2 perturbed ends of either kind, 3 points each
     "bpc_fkl": (BPC, EXPERTS + CHAINS + 4 * 3 * (4 + 4)),
     # 2 x 2 perturbed ends: a batch of 8 records and 3 points, then 3 points again
