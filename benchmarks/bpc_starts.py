@@ -50,7 +50,7 @@ def nearness(made: Points, records: Points) -> np.ndarray:
     distance = np.where(of_point[:, None] == of_record, np.linalg.norm(z[:, None] - x[None], axis=2), np.inf)
     nearest = distance.argmin(axis=1)
     is_large &= between[nearest] > 0
-    return (distance.min(axis=1)[is_large]) / between[nearest][is_large]
+    return distance.min(axis=1)[is_large] / between[nearest][is_large]
 
 
 def judge(model: Model, coresets: dict[str, Coreset], test: Points, seed: int) -> dict[str, float]:
@@ -84,7 +84,8 @@ def main() -> None:
                 padded = pad_points(points, size)
                 made = make_start(model, start, learner.num_points, learner.init_scale, key, padded)
                 coresets[name] = Coreset(made, jnp.asarray(float(points.num_points)))
-                ratios.append(nearness(made, points))
+                if options.near:
+                    ratios.append(nearness(made, points))
             row = {"start": start, "clients": options.clients, "seed": seed}
             if options.near:
                 ratio = np.concatenate(ratios)
